@@ -1,0 +1,1 @@
+//! A business request runs once; its repeats get the first answer.

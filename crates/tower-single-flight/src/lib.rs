@@ -1,0 +1,1 @@
+//! Concurrent equal requests become one upstream call.
