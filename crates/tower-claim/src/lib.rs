@@ -17,6 +17,8 @@ mod key;
 mod refusal;
 mod settings;
 pub mod store;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod token;
 
 #[cfg(feature = "http")]
