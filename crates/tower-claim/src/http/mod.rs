@@ -1,9 +1,14 @@
 //! What the layers share on HTTP. Behind the feature `http`.
 
+mod business_key;
 mod gate;
+mod key_source;
 mod original_uri;
 mod refusal;
+mod structured;
 
+pub use business_key::{BusinessKey, IntoBusinessKey, InvalidKey, KeyFields};
 pub use gate::{Gate, Mode, Switch};
+pub use key_source::{KeySource, KeySyntax};
 pub use original_uri::{original_uri, record_original_uri};
 pub use refusal::{RefusalBody, RenderRefusal, is_grpc};
