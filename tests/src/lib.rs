@@ -1,1 +1,4 @@
-//! Tests of the whole house.
+//! Tests of the whole house: real programs, real clients, the model of the claim protocol, licences.
+
+pub mod client;
+pub mod programs;
