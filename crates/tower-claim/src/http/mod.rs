@@ -5,6 +5,7 @@ mod gate;
 mod key_source;
 mod original_uri;
 mod refusal;
+mod response_end;
 mod structured;
 
 pub use business_key::{BusinessKey, IntoBusinessKey, InvalidKey, KeyFields};
@@ -12,3 +13,4 @@ pub use gate::{Gate, Mode, Switch};
 pub use key_source::{KeySource, KeySyntax};
 pub use original_uri::{original_uri, record_original_uri};
 pub use refusal::{RefusalBody, RenderRefusal, is_grpc};
+pub use response_end::{End, ResponseEnd};
