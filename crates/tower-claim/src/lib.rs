@@ -9,10 +9,12 @@
 //! `tower-lease-guard`.
 
 mod clock;
+mod detached;
 mod entropy;
 mod error;
 mod fingerprint;
 mod hex;
+mod keeper;
 mod key;
 mod refusal;
 mod settings;
@@ -20,6 +22,7 @@ pub mod store;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod token;
+mod wait;
 
 #[cfg(feature = "http")]
 pub mod http;
@@ -27,10 +30,15 @@ pub mod http;
 #[cfg(any(test, feature = "testing"))]
 pub use clock::TokioClock;
 pub use clock::{Clock, Moment, SystemClock};
+pub use detached::{Carry, CutShort, Detached, NotSpawned, Running};
 pub use entropy::{Entropy, OsEntropy};
 pub use error::{ConfigError, StoreError};
 pub use fingerprint::{Fingerprint, FingerprintBuilder};
 pub use hex::InvalidHex;
+pub use keeper::{
+    Attempt, AttemptMany, Claim, HandBack, Keeper, KeeperBuilder, Loss, NoPointOfNoReturn, Renewal,
+    RunOn, Terms, TermsBuilder,
+};
 pub use key::{InvalidNamespace, Key, KeyBuilder, Namespace, Use};
 pub use refusal::{Code, Refusal};
 pub use settings::{LapsePolicy, Settings};

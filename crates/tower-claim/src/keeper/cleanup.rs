@@ -1,0 +1,123 @@
+//! What the keeper does for claims that are gone: releases, and finishes in doubt.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::hold::{Hold, Keys};
+use super::timing::Timing;
+use super::worker::Line;
+use crate::store::{FinishRequest, Release, ReleaseRequest, StoreTime};
+use crate::wait::insist;
+use crate::{Clock, Moment, Nonce};
+
+/// A message to the keeper.
+#[derive(Debug)]
+pub(super) enum Job {
+    /// A claim was dropped unfinished, or its release is in doubt.
+    Release(Arc<Hold>),
+    /// A claim ended with a copy unanswered: it may hold, or may still be under way.
+    Forget(Forget),
+    /// A finish is in doubt.
+    Finish(UnsettledFinish),
+}
+
+/// The claims sent under one nonce.
+#[derive(Debug, Clone)]
+pub(super) struct Forget {
+    pub(super) keys: Keys,
+    pub(super) nonce: Nonce,
+    pub(super) not_after: StoreTime,
+    pub(super) timing: Timing,
+}
+
+impl Forget {
+    pub(super) fn releases(&self) -> impl Iterator<Item = ReleaseRequest> + '_ {
+        self.keys.as_slice().iter().map(|&key| ReleaseRequest {
+            key,
+            nonce: self.nonce,
+            token: None,
+            not_after: self.not_after,
+        })
+    }
+}
+
+/// A finish that was sent and not answered.
+#[derive(Debug, Clone)]
+pub(super) struct UnsettledFinish {
+    pub(super) request: FinishRequest,
+    pub(super) until: Moment,
+    pub(super) timing: Timing,
+}
+
+impl Job {
+    pub(super) async fn run(self, clock: &dyn Clock, line: &Line) {
+        match self {
+            Job::Release(hold) => {
+                // A beat under way could keep the hold alive after its release (dynamodb-lock-client #116).
+                hold.no_beat_under_way().await;
+                // By then the lease has lapsed by itself.
+                let until = clock.now() + hold.timing.lease;
+                for request in hold.releases() {
+                    let _ = release(clock, line, hold.timing, until, request).await;
+                }
+            }
+            Job::Forget(forget) => forget.run(clock, line).await,
+            Job::Finish(finish) => {
+                let UnsettledFinish {
+                    request,
+                    until,
+                    timing,
+                } = finish;
+                insist(clock, timing, until, || async {
+                    line.store().await?.dyn_finish(request.clone()).await
+                })
+                .await;
+            }
+        }
+    }
+}
+
+impl Forget {
+    /// Releases at once, so that the key is not blocked; and, where that found nothing to release, once
+    /// more when the last copy can change nothing any more.
+    async fn run(self, clock: &dyn Clock, line: &Line) {
+        let until = clock.now() + self.timing.lease + self.timing.attempt;
+        let mut all_found = true;
+        for request in self.releases() {
+            let answer = release(clock, line, self.timing, until, request).await;
+            all_found &= answer == Some(Release::Released);
+        }
+        if all_found {
+            return;
+        }
+        let Ok(store) = line.store().await else {
+            return;
+        };
+        // By the store's clock, which a reply may have corrected meanwhile; by ours at most twice as long.
+        let patience = clock.now() + self.timing.attempt * 2;
+        loop {
+            let left = self.not_after.saturating_since(store.dyn_now());
+            let now = clock.now();
+            if now >= patience || (left.is_zero() && store.dyn_now() > self.not_after) {
+                break;
+            }
+            let pause = left.max(Duration::from_millis(1));
+            clock.sleep_until((now + pause).min(patience)).await;
+        }
+        let until = clock.now() + self.timing.lease;
+        for request in self.releases() {
+            let _ = release(clock, line, self.timing, until, request).await;
+        }
+    }
+}
+
+async fn release(
+    clock: &dyn Clock,
+    line: &Line,
+    timing: Timing,
+    until: Moment,
+    request: ReleaseRequest,
+) -> Option<Release> {
+    let call = || async { line.store().await?.dyn_release(request).await };
+    insist(clock, timing, until, call).await
+}
