@@ -1,7 +1,7 @@
 //! What a request waits for, and who blocks it.
 
-use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 use crate::names::Names;
 use crate::row::Row;
@@ -86,13 +86,14 @@ const LONGEST_BLOCKER: usize = 64;
 /// the prefix of a key, or the id of another row. Never a secret: it is shown as it is.
 ///
 /// A number costs nothing until it is shown; a text is cut at 64 bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Blocker(Id);
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 enum Id {
     Number(u64),
-    Text(Cow<'static, str>),
+    Static(&'static str),
+    Shared(Arc<str>),
 }
 
 impl From<u64> for Blocker {
@@ -103,14 +104,13 @@ impl From<u64> for Blocker {
 
 impl From<&'static str> for Blocker {
     fn from(text: &'static str) -> Self {
-        Self(Id::Text(Cow::Borrowed(cut(text))))
+        Self(Id::Static(cut(text)))
     }
 }
 
 impl From<String> for Blocker {
-    fn from(mut text: String) -> Self {
-        text.truncate(cut(&text).len());
-        Self(Id::Text(Cow::Owned(text)))
+    fn from(text: String) -> Self {
+        Self(Id::Shared(Arc::from(cut(&text))))
     }
 }
 
@@ -126,7 +126,8 @@ impl fmt::Display for Blocker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Id::Number(number) => write!(f, "{number}"),
-            Id::Text(text) => f.write_str(text),
+            Id::Static(text) => f.write_str(text),
+            Id::Shared(text) => f.write_str(text),
         }
     }
 }

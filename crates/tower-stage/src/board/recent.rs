@@ -1,0 +1,169 @@
+//! The last requests that ended.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use http::StatusCode;
+use serde::Serialize;
+
+use super::route::Route;
+use super::slot::RowId;
+use super::times::{StageTimes, millis};
+use crate::{Cause, Outcome, Stage};
+
+/// A request that ended.
+#[derive(Debug, Clone, Serialize)]
+pub struct Finished {
+    #[serde(serialize_with = "super::json::text")]
+    id: RowId,
+    method: &'static str,
+    route: Route,
+    #[serde(rename = "outcome", serialize_with = "super::json::text")]
+    cause: Cause,
+    #[serde(serialize_with = "super::json::text")]
+    stage: Stage,
+    #[serde(serialize_with = "super::json::status")]
+    status: Option<StatusCode>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    grpc_status: Option<u16>,
+    bytes: u64,
+    total_ms: f64,
+    stages: StageTimes,
+    #[serde(skip)]
+    total: Duration,
+}
+
+/// What the layer saw of the response.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Sent {
+    pub(crate) status: Option<StatusCode>,
+    pub(crate) grpc_status: Option<u16>,
+    pub(crate) bytes: u64,
+}
+
+impl Finished {
+    pub(crate) fn new(
+        id: RowId,
+        method: &'static str,
+        route: Route,
+        outcome: Outcome,
+        sent: Sent,
+        total: Duration,
+        stages: StageTimes,
+    ) -> Self {
+        Self {
+            id,
+            method,
+            route,
+            cause: outcome.cause,
+            stage: outcome.stage,
+            status: sent.status,
+            grpc_status: sent.grpc_status,
+            bytes: sent.bytes,
+            total_ms: millis(total),
+            stages,
+            total,
+        }
+    }
+
+    /// The row's id.
+    pub fn id(&self) -> RowId {
+        self.id
+    }
+
+    /// The method; `_OTHER` for what HTTP does not define.
+    pub fn method(&self) -> &'static str {
+        self.method
+    }
+
+    /// The template of the route; `unmatched` without one.
+    pub fn route(&self) -> &str {
+        self.route.as_str()
+    }
+
+    /// Why it ended, and where.
+    pub fn outcome(&self) -> Outcome {
+        Outcome {
+            cause: self.cause,
+            stage: self.stage,
+        }
+    }
+
+    /// The status that was sent; `None` when there was no head.
+    pub fn status(&self) -> Option<StatusCode> {
+        self.status
+    }
+
+    /// The gRPC status, from the trailers or the head. `None` when the response was not gRPC; 2 (unknown)
+    /// when it was and told none.
+    pub fn grpc_status(&self) -> Option<u16> {
+        self.grpc_status
+    }
+
+    /// Bytes of body handed to the host.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// From the layer's call to the end of the response.
+    pub fn total(&self) -> Duration {
+        self.total
+    }
+
+    /// The parts of the total.
+    pub fn stages(&self) -> &StageTimes {
+        &self.stages
+    }
+}
+
+/// A row and its number, which tells it from the one that had the place a round ago.
+type Entry = Mutex<Option<(u64, Finished)>>;
+
+/// A ring with a lock per entry: who writes one entry waits at most for who copies that very entry.
+#[derive(Debug)]
+pub(crate) struct Recent {
+    entries: Box<[Entry]>,
+    next: AtomicU64,
+}
+
+impl Recent {
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self {
+            entries: (0..capacity).map(|_| Mutex::new(None)).collect(),
+            next: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn push(&self, finished: Finished) {
+        let number = self.next.fetch_add(1, Relaxed);
+        let Some(entry) = self.entry(number) else {
+            return;
+        };
+        let mut entry = entry.lock().unwrap_or_else(PoisonError::into_inner);
+        // A slow writer must not put an old row over a newer one.
+        if entry.as_ref().is_none_or(|(there, _)| *there < number) {
+            *entry = Some((number, finished));
+        }
+    }
+
+    /// Newest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Finished> + '_ {
+        let end = self.next.load(Relaxed);
+        let start = end.saturating_sub(self.entries.len() as u64);
+        (start..end).rev().filter_map(|number| {
+            let entry = self.entry(number)?.lock();
+            let entry = entry.unwrap_or_else(PoisonError::into_inner);
+            match &*entry {
+                Some((there, finished)) if *there == number => Some(finished.clone()),
+                _ => None,
+            }
+        })
+    }
+
+    fn entry(&self, number: u64) -> Option<&Entry> {
+        let index = number.checked_rem(self.entries.len() as u64)?;
+        self.entries.get(usize::try_from(index).ok()?)
+    }
+}

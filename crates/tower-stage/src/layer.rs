@@ -1,0 +1,214 @@
+//! The layer and its settings.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::{Extensions, Method, Request};
+use tower_claim::http::{Gate, Mode};
+use tower_layer::Layer;
+
+use crate::board::Route;
+use crate::tracked::Tracked;
+use crate::{Board, QueueAwareLayer, StageHandle, StageService};
+
+type NameRoute = Arc<dyn Fn(&Parts) -> Option<Cow<'static, str>> + Send + Sync>;
+
+/// Gives every request a row on a [`Board`], from its call to the end of its response's body.
+///
+/// Put it outside of everything that shall be seen, and inside of a layer that catches panics. Met a
+/// second time by one request, on a nested router say, it passes through: one request, one row.
+#[derive(Clone)]
+pub struct StageLayer {
+    config: Arc<Config>,
+}
+
+impl StageLayer {
+    /// Tracks every request on this board.
+    pub fn new(board: Board) -> Self {
+        Self::builder(board).build()
+    }
+
+    /// A layer with settings of its own. Those of the table are the board's: see [`Board::builder`].
+    pub fn builder(board: Board) -> StageLayerBuilder {
+        StageLayerBuilder {
+            config: Config {
+                board,
+                gate: None,
+                route: None,
+            },
+        }
+    }
+
+    /// Sees the wait for readiness as well, as the stage `queued`. See [`QueueAwareLayer`].
+    pub fn queue_aware(self) -> QueueAwareLayer {
+        QueueAwareLayer::new(self)
+    }
+
+    /// The board it writes to.
+    pub fn board(&self) -> &Board {
+        &self.config.board
+    }
+}
+
+impl<S> Layer<S> for StageLayer {
+    type Service = StageService<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        StageService::new(inner, self.config.clone())
+    }
+}
+
+impl fmt::Debug for StageLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StageLayer")
+            .field("config", &self.config)
+            .finish()
+    }
+}
+
+/// The settings of a [`StageLayer`].
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct StageLayerBuilder {
+    config: Config,
+}
+
+impl StageLayerBuilder {
+    /// Tracks only what this lets through; `Observe` is as good as `On`, since nothing is ever refused.
+    /// Default: everything.
+    ///
+    /// ```
+    /// use tower_claim::http::Gate;
+    /// use tower_stage::{Board, StageLayer};
+    ///
+    /// let gate = Gate::new().when(|request| request.uri.path() != "/health");
+    /// let layer = StageLayer::builder(Board::new()).gate(gate).build();
+    /// ```
+    pub fn gate(mut self, gate: Gate) -> Self {
+        self.config.gate = Some(gate);
+        self
+    }
+
+    /// Names the route: a template of which there are few, never a raw path. `None` shows `unmatched`; a
+    /// name over 256 bytes is cut. Default: axum's matched path with the feature `axum`, else `unmatched`.
+    ///
+    /// ```
+    /// use tower_stage::{Board, StageLayer};
+    ///
+    /// let layer = StageLayer::builder(Board::new())
+    ///     .route(|request| request.uri.path().starts_with("/items/").then(|| "/items/{id}".into()))
+    ///     .build();
+    /// ```
+    pub fn route<F>(mut self, name: F) -> Self
+    where
+        F: Fn(&Parts) -> Option<Cow<'static, str>> + Send + Sync + 'static,
+    {
+        self.config.route = Some(Arc::new(name));
+        self
+    }
+
+    /// The layer. There is no setting here that could be refused.
+    pub fn build(self) -> StageLayer {
+        StageLayer {
+            config: Arc::new(self.config),
+        }
+    }
+}
+
+/// What all services of one layer share.
+#[derive(Clone)]
+pub(crate) struct Config {
+    board: Board,
+    gate: Option<Gate>,
+    route: Option<NameRoute>,
+}
+
+impl Config {
+    /// Gives the request a row, and the row's handle to its extensions. No row: not for this layer, tracked
+    /// by one outside, or no room.
+    pub(crate) fn track<B>(&self, request: Request<B>) -> (Request<B>, Option<Tracked>) {
+        let extensions = request.extensions();
+        if extensions.get::<Untracked>().is_some()
+            || extensions
+                .get::<StageHandle>()
+                .is_some_and(StageHandle::is_live)
+        {
+            return (request, None);
+        }
+        let (mut request, route) = self.admit(request);
+        let Some(route) = route else {
+            return (request, None);
+        };
+        let Some(row) = self.board.open(name_of(request.method()), route) else {
+            request.extensions_mut().insert(Untracked);
+            return (request, None);
+        };
+        let handle = StageHandle::to(row);
+        request.extensions_mut().insert(handle.clone());
+        let tracked = Tracked::new(handle, self.board.clone(), request.method().clone());
+        (request, Some(tracked))
+    }
+
+    /// The route, if the gate lets the request through. Takes it apart only for who asked to see its parts.
+    fn admit<B>(&self, request: Request<B>) -> (Request<B>, Option<Route>) {
+        if self.gate.is_none() && self.route.is_none() {
+            let route = matched(request.extensions());
+            return (request, Some(route));
+        }
+        let (parts, body) = request.into_parts();
+        let off = |gate: &Gate| gate.mode(&parts) == Mode::Off;
+        if self.gate.as_ref().is_some_and(off) {
+            return (Request::from_parts(parts, body), None);
+        }
+        let route = match &self.route {
+            Some(name) => name(&parts).map_or(Route::Unmatched, Route::named),
+            None => matched(&parts.extensions),
+        };
+        (Request::from_parts(parts, body), Some(route))
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("board", &self.board)
+            .field("gate", &self.gate)
+            .field("route", &self.route.as_ref().map(|_| "…"))
+            .finish()
+    }
+}
+
+/// Met a full table: a layer further in shall not count the request again.
+#[derive(Debug, Clone, Copy)]
+struct Untracked;
+
+#[cfg(feature = "axum")]
+fn matched(extensions: &Extensions) -> Route {
+    extensions
+        .get::<axum::extract::MatchedPath>()
+        .cloned()
+        .map_or(Route::Unmatched, Route::Matched)
+}
+
+#[cfg(not(feature = "axum"))]
+fn matched(_: &Extensions) -> Route {
+    Route::Unmatched
+}
+
+/// Of methods that HTTP does not define there are as many as a scanner likes.
+fn name_of(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "GET",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::DELETE => "DELETE",
+        Method::HEAD => "HEAD",
+        Method::OPTIONS => "OPTIONS",
+        Method::CONNECT => "CONNECT",
+        Method::PATCH => "PATCH",
+        Method::TRACE => "TRACE",
+        _ => "_OTHER",
+    }
+}
