@@ -9,6 +9,8 @@
 //! `tower-lease-guard`.
 
 mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod detached;
 mod entropy;
 mod error;

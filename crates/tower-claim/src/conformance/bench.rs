@@ -1,0 +1,330 @@
+//! What laws are written with: keys, claims, owners, and steps of time.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, Either, select};
+
+use super::Time;
+use super::ask::Ask;
+use super::law::{Judged, Stop};
+use super::suite::OnTime;
+use crate::store::{
+    Beat, DynClaimAdmin, DynClaimMany, Finish, FinishRequest, Marked, Owner, RecordView, Release,
+    ReleaseRequest, Renewed, StoreTime, Value, Watched,
+};
+use crate::{
+    Clock, DynClaimStore, DynFenceStore, Fingerprint, Key, Moment, Nonce, OsEntropy, Settings,
+    StoreError, SystemClock,
+};
+
+/// The steps of one law.
+#[derive(Debug)]
+pub(super) struct Schedule {
+    time: Time,
+    unit: Duration,
+    tolerance: Duration,
+    start: Moment,
+    step: AtomicU32,
+}
+
+impl Schedule {
+    pub(super) fn new(time: Time) -> Self {
+        let (unit, tolerance, start) = match &time {
+            Time::Manual(clock) => (Duration::from_secs(1), Duration::ZERO, clock.now()),
+            Time::Real { unit, tolerance } => (*unit, *tolerance, SystemClock.now()),
+        };
+        Self {
+            time,
+            unit,
+            tolerance,
+            start,
+            step: AtomicU32::new(0),
+        }
+    }
+
+    fn on_time(&self) -> bool {
+        let Time::Real { .. } = self.time else {
+            return true;
+        };
+        let step = self.unit * self.step.load(Ordering::Relaxed);
+        let end = self.start + step + self.unit.saturating_sub(self.tolerance);
+        SystemClock.now() < end
+    }
+}
+
+/// A store, and a law's time on it.
+#[derive(Debug)]
+pub(super) struct Bench {
+    pub(super) store: Arc<dyn DynClaimStore>,
+    schedule: Schedule,
+}
+
+impl Bench {
+    pub(super) fn new(store: Arc<dyn DynClaimStore>, schedule: Schedule) -> Self {
+        Self { store, schedule }
+    }
+
+    pub(super) fn key(&self) -> Key {
+        let (a, b) = (Nonce::draw(&OsEntropy), Nonce::draw(&OsEntropy));
+        let mut bytes = [0; 32];
+        bytes[..16].copy_from_slice(a.as_bytes());
+        bytes[16..].copy_from_slice(b.as_bytes());
+        Key::from_bytes(bytes)
+    }
+
+    pub(super) fn nonce(&self) -> Nonce {
+        Nonce::draw(&OsEntropy)
+    }
+
+    pub(super) fn units(&self, n: u32) -> Duration {
+        self.schedule.unit * n
+    }
+
+    /// Terms with a lease of so many units: it lapses between the step of that number, counted from the
+    /// grant, and the next.
+    pub(super) fn lease(&self, units: u32) -> Settings {
+        let mut terms = Settings::new(self.units(units));
+        terms.label = Arc::from("conformance");
+        terms.unfinished_keep = self.units(60);
+        terms
+    }
+
+    /// By the store's clock, so many units from now.
+    pub(super) fn ahead(&self, units: u32) -> StoreTime {
+        self.store.dyn_now().saturating_add(self.units(units))
+    }
+
+    /// After the end of every law.
+    pub(super) fn far(&self) -> StoreTime {
+        self.ahead(60)
+    }
+
+    pub(super) fn manual_clock(&self) -> Judged<&crate::testing::ManualClock> {
+        match &self.schedule.time {
+            Time::Manual(clock) => Ok(clock),
+            Time::Real { .. } => Err(Stop::Stalled),
+        }
+    }
+
+    /// Whether a span of time is so many units: exactly by hand, within one step on real time.
+    pub(super) fn about(&self, seen: Duration, units: u32) -> bool {
+        let off = seen.abs_diff(self.units(units));
+        match self.schedule.time {
+            Time::Manual(_) => off.is_zero(),
+            Time::Real { .. } => off <= self.schedule.unit + self.schedule.tolerance,
+        }
+    }
+
+    /// Goes on to a step. What was done at the one before must be over in time.
+    pub(super) async fn at(&self, step: u32) -> Judged {
+        if !self.schedule.on_time() {
+            return Err(Stop::Stalled);
+        }
+        let when = self.schedule.start + self.units(step);
+        self.schedule.step.store(step, Ordering::Relaxed);
+        match &self.schedule.time {
+            Time::Manual(clock) => {
+                clock.advance(when.saturating_since(clock.now()));
+                // Those who were woken have their turn before the law goes on.
+                for _ in 0..8 {
+                    tokio::task::yield_now().await;
+                }
+            }
+            Time::Real { .. } => SystemClock.sleep_until(when).await,
+        }
+        Ok(())
+    }
+
+    pub(super) fn ask(&self, key: Key) -> Ask<'_> {
+        Ask::new(self, key)
+    }
+
+    pub(super) async fn renew(&self, owner: Owner) -> Judged<Renewed> {
+        self.beat(owner, 0).await
+    }
+
+    pub(super) async fn beat(&self, owner: Owner, progress: u64) -> Judged<Renewed> {
+        let mut answers = self.beats(&[Beat { owner, progress }]).await?;
+        ensure!(answers.len() == 1, "one beat, answered by {answers:?}");
+        Ok(answers.remove(0))
+    }
+
+    /// Doubt is asked again, as a keeper would.
+    pub(super) async fn beats(&self, beats: &[Beat]) -> Judged<Vec<Renewed>> {
+        loop {
+            let answers = self.store.dyn_renew(beats).await?;
+            if !answers.contains(&Renewed::Unsure) {
+                return Ok(answers);
+            }
+            if !self.schedule.on_time() {
+                return Err(Stop::Stalled);
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    pub(super) async fn mark(&self, owner: Owner) -> Judged<Marked> {
+        Ok(self.store.dyn_mark(owner).await?)
+    }
+
+    /// Finishes with this text, kept for so many units.
+    pub(super) async fn finish(
+        &self,
+        owner: Owner,
+        text: &'static str,
+        keep: u32,
+    ) -> Judged<Finish> {
+        let request = FinishRequest {
+            owner,
+            value: kept(text),
+            keep: self.units(keep),
+        };
+        Ok(self.store.dyn_finish(request).await?)
+    }
+
+    pub(super) async fn release(&self, owner: Owner) -> Judged<Release> {
+        let request = ReleaseRequest {
+            key: owner.key,
+            nonce: owner.nonce,
+            token: Some(owner.token),
+            not_after: self.far(),
+        };
+        Ok(self.store.dyn_release(request).await?)
+    }
+
+    pub(super) async fn release_by_nonce(&self, key: Key, nonce: Nonce) -> Judged<Release> {
+        let request = ReleaseRequest {
+            key,
+            nonce,
+            token: None,
+            not_after: self.far(),
+        };
+        Ok(self.store.dyn_release(request).await?)
+    }
+
+    pub(super) async fn peek(&self, key: Key) -> Judged<Option<RecordView>> {
+        Ok(self.store.dyn_peek(key).await?)
+    }
+
+    pub(super) fn watch(&self, owner: Owner) -> Watching<'_> {
+        self.store.dyn_watch(owner.key, owner.token)
+    }
+
+    /// Does the work while the watcher looks on: its answer, if it came before the work was over.
+    pub(super) async fn beside(
+        &self,
+        watching: &mut Watching<'_>,
+        work: impl Future<Output = Judged>,
+    ) -> Judged<Option<Watched>> {
+        let work = std::pin::pin!(work);
+        match select(watching, work).await {
+            Either::Left((answer, work)) => {
+                work.await?;
+                Ok(Some(answer?))
+            }
+            Either::Right((judged, _)) => judged.map(|()| None),
+        }
+    }
+
+    /// The watcher's answer: now, or after a poll step.
+    pub(super) async fn woken(&self, watching: &mut Watching<'_>) -> Judged<Watched> {
+        // The work is over: was it in time? What follows is waiting, not bound to a step.
+        if !self.schedule.on_time() {
+            return Err(Stop::Stalled);
+        }
+        self.schedule.step.store(LAST_STEP, Ordering::Relaxed);
+        let patience = match self.schedule.time {
+            // Nobody moves the clock any more: it comes at once, or never.
+            Time::Manual(_) => Duration::from_millis(100),
+            Time::Real { .. } => self.units(10),
+        };
+        let sleep = SystemClock.sleep_until(SystemClock.now() + patience);
+        match select(watching, sleep).await {
+            Either::Left((answer, _)) => Ok(answer?),
+            Either::Right(_) => Err(Stop::Broken("the watcher was not woken".to_owned())),
+        }
+    }
+}
+
+/// Later than all of a law's.
+const LAST_STEP: u32 = 1 << 20;
+
+pub(super) type Watching<'a> = BoxFuture<'a, Result<Watched, StoreError>>;
+
+pub(super) fn kept(text: &'static str) -> Value {
+    Value::Kept(bytes::Bytes::from_static(text.as_bytes()))
+}
+
+pub(super) fn print(n: u8) -> Fingerprint {
+    Fingerprint::from_bytes([n; 32])
+}
+
+impl OnTime for Bench {
+    fn on_time(&self) -> bool {
+        self.schedule.on_time()
+    }
+}
+
+macro_rules! benches {
+    ($($(#[$doc:meta])* $name:ident: $power:ident),+) => {$(
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub(super) struct $name {
+            bench: Bench,
+            pub(super) power: Arc<dyn $power>,
+        }
+
+        impl $name {
+            pub(super) fn new<S: $power>(store: Arc<S>, schedule: Schedule) -> Self {
+                Self { bench: Bench::new(store.clone(), schedule), power: store }
+            }
+        }
+
+        impl Deref for $name {
+            type Target = Bench;
+
+            fn deref(&self) -> &Bench {
+                &self.bench
+            }
+        }
+
+        impl OnTime for $name {
+            fn on_time(&self) -> bool {
+                self.bench.on_time()
+            }
+        }
+    )+};
+}
+
+benches! {
+    /// With claims of several keys.
+    ManyBench: DynClaimMany,
+    /// With an operator.
+    AdminBench: DynClaimAdmin
+}
+
+/// A guard's store. Its laws need no time.
+#[derive(Debug)]
+pub(super) struct FenceBench {
+    pub(super) store: Arc<dyn DynFenceStore>,
+}
+
+impl FenceBench {
+    pub(super) fn new(store: Arc<dyn DynFenceStore>) -> Self {
+        Self { store }
+    }
+
+    /// A name that no other law uses.
+    pub(super) fn resource(&self) -> String {
+        format!("conformance-{}", Nonce::draw(&OsEntropy))
+    }
+}
+
+impl OnTime for FenceBench {
+    fn on_time(&self) -> bool {
+        true
+    }
+}
