@@ -89,9 +89,11 @@ impl<T: IntoLeaseKeys> IntoLeaseKeys for Option<T> {
 /// The resources a request is about, from its head.
 #[derive(Clone)]
 pub(crate) enum KeyFn {
-    One(Arc<dyn Fn(&Parts) -> Option<Arc<str>> + Send + Sync>),
-    Many(Arc<dyn Fn(&Parts) -> Vec<Arc<str>> + Send + Sync>),
+    One(Callback<Option<Arc<str>>>),
+    Many(Callback<Vec<Arc<str>>>),
 }
+
+type Callback<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
 
 impl KeyFn {
     pub(crate) fn one<F, K>(key: F) -> Self

@@ -2,7 +2,9 @@
 //! these features nothing of it is left.
 
 use http::Extensions;
-use tower_claim::Refusal;
+use tower_claim::{Loss, Refusal, StoreError};
+
+use crate::lease::Lease;
 
 /// The request's row on the stage board.
 #[derive(Clone)]
@@ -23,6 +25,16 @@ impl Board {
         }
     }
 
+    /// The request waits for the holder of a lease.
+    pub(crate) fn wait_for(&self, holder: &str) -> Waiting {
+        Waiting {
+            #[cfg(feature = "stage")]
+            _waiting: self
+                .stage
+                .wait_on(tower_stage::WaitReason::Lease, holder.to_owned()),
+        }
+    }
+
     /// The layer answers instead of the inner service.
     pub(crate) fn refused(&self, layer: &'static str, refusal: &Refusal) {
         #[cfg(feature = "stage")]
@@ -35,6 +47,12 @@ impl Board {
             "refused"
         );
     }
+}
+
+/// The request waits for a lease, until this is dropped.
+pub(crate) struct Waiting {
+    #[cfg(feature = "stage")]
+    _waiting: tower_stage::Waiting,
 }
 
 /// The layer only observes.
@@ -50,4 +68,45 @@ pub(crate) fn would_refuse(layer: &'static str, refusal: &Refusal) {
         reason = refusal.reason(),
         "would be refused"
     );
+}
+
+/// A lease begins.
+#[cfg_attr(
+    not(feature = "tracing"),
+    allow(unused_variables, reason = "nobody to tell")
+)]
+pub(crate) fn granted(lease: &Lease) {
+    #[cfg(feature = "tracing")]
+    if let Some(before) = lease.took_over() {
+        tracing::info!(
+            token = lease.token().get(),
+            before = before.token.get(),
+            progress = before.progress,
+            "took over a lapsed lease"
+        );
+    }
+}
+
+/// A lease was lost; its work has been dropped.
+#[cfg_attr(
+    not(feature = "tracing"),
+    allow(unused_variables, reason = "nobody to tell")
+)]
+pub(crate) fn lost(lease: &Lease, loss: Loss) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(
+        token = lease.token().get(),
+        reason = loss.as_str(),
+        "lease lost, work cancelled"
+    );
+}
+
+/// The store did not answer a release; the keeper goes on with it.
+#[cfg_attr(
+    not(feature = "tracing"),
+    allow(unused_variables, reason = "nobody to tell")
+)]
+pub(crate) fn release_failed(error: &StoreError) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(%error, "a release was not answered");
 }

@@ -9,6 +9,7 @@ use crate::{ConfigError, LapsePolicy, Settings};
 
 const SHORTEST: Duration = Duration::from_millis(10);
 const SHORTEST_RENEWED: Duration = Duration::from_millis(100);
+const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 const DEFAULT_MAX_HOLD: Duration = Duration::from_secs(600);
 const LONGEST_ATTEMPT: Duration = Duration::from_secs(2);
 const LONGEST_STOP_BUDGET: Duration = Duration::from_millis(500);
@@ -148,6 +149,24 @@ impl Terms {
 
     pub(super) fn timing(&self) -> Timing {
         self.0.timing
+    }
+}
+
+impl Default for Terms {
+    /// A lease of 30 seconds, everything else as [`TermsBuilder`] has it.
+    fn default() -> Self {
+        let lease = DEFAULT_LEASE;
+        Self(Arc::new(Inner {
+            settings: Settings::new(lease),
+            renewal: Renewal::default(),
+            max_hold: DEFAULT_MAX_HOLD,
+            timing: Timing {
+                lease,
+                attempt: LONGEST_ATTEMPT,
+                stop_budget: LONGEST_STOP_BUDGET,
+            },
+            trusts_forgetful_store: false,
+        }))
     }
 }
 
@@ -369,6 +388,12 @@ mod tests {
                 .attempt_timeout(600 * MS),
             "attempt_timeout",
         );
+    }
+
+    #[test]
+    fn the_default_terms_are_what_the_builder_makes_of_30_seconds() {
+        let built = Terms::builder(DEFAULT_LEASE).build().unwrap();
+        assert_eq!(format!("{:?}", Terms::default()), format!("{built:?}"));
     }
 
     #[test]
