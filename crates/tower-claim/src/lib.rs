@@ -18,6 +18,8 @@ mod fingerprint;
 mod hex;
 mod keeper;
 mod key;
+mod memory;
+mod record;
 mod refusal;
 mod settings;
 pub mod store;
@@ -42,6 +44,7 @@ pub use keeper::{
     RunOn, Terms, TermsBuilder,
 };
 pub use key::{InvalidNamespace, Key, KeyBuilder, Namespace, Use};
+pub use memory::{MemoryFenceStore, MemoryStats, MemoryStore, MemoryStoreBuilder};
 pub use refusal::{Code, Refusal};
 pub use settings::{LapsePolicy, Settings};
 #[doc(inline)]

@@ -1,0 +1,370 @@
+//! The store behind its clones: shards, room, clock.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hashbrown::DefaultHashBuilder;
+use tokio::sync::Notify;
+
+use super::room::Room;
+use super::shard::{FEW, NoRoom, RECORD_BYTES, Shard, Spread, Terms};
+use crate::record::{Asker, At, Record, Watching};
+use crate::store::{
+    ClaimManyRequest, ClaimedMany, FinishRequest, Grant, ScanPage, StoreTime, Value,
+};
+use crate::{Clock, Key, StoreError, Token};
+
+/// Records of one shard that a search for room looks at in one go.
+const SOME: usize = 64;
+/// Records on one page of a scan, at most.
+const PAGE: usize = 1024;
+
+pub(super) struct Inner {
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) room: Room,
+    hasher: DefaultHashBuilder,
+    /// A power of two of them.
+    shards: Box<[Mutex<Shard>]>,
+    /// The latest wall time seen: tokens do not follow a wall clock that is set back.
+    unix_ms: AtomicU64,
+    /// Where the next search for room begins.
+    sweep: AtomicUsize,
+    #[cfg(test)]
+    pub(super) longest_hold: AtomicU64,
+}
+
+impl Inner {
+    pub(super) fn new(clock: Arc<dyn Clock>, room: Room, shards: usize) -> Self {
+        let hasher = DefaultHashBuilder::default();
+        let shards = (0..shards)
+            .map(|_| Mutex::new(Shard::new(hasher.clone())))
+            .collect();
+        Self {
+            clock,
+            room,
+            hasher,
+            shards,
+            unix_ms: AtomicU64::new(0),
+            sweep: AtomicUsize::new(0),
+            #[cfg(test)]
+            longest_hold: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn now(&self) -> StoreTime {
+        let micros = self.clock.now().elapsed().as_micros();
+        StoreTime::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+    }
+
+    /// Read under the lock, so that the times in one record never go back.
+    fn at(&self) -> At {
+        let read = u64::try_from(self.clock.unix_time().as_millis()).unwrap_or(u64::MAX);
+        let seen = self.unix_ms.load(Ordering::Relaxed);
+        let unix_ms = if read > seen {
+            self.unix_ms.fetch_max(read, Ordering::Relaxed).max(read)
+        } else {
+            seen
+        };
+        At {
+            now: self.now(),
+            unix_ms,
+        }
+    }
+
+    pub(super) fn spread(&self, key: &Key) -> Spread {
+        Spread::of(&self.hasher, key)
+    }
+
+    fn shard_of(&self, spread: Spread) -> usize {
+        spread.shard as usize & (self.shards.len() - 1)
+    }
+
+    pub(super) fn lock(&self, spread: Spread) -> Locked<'_> {
+        self.lock_nth(self.shard_of(spread))
+    }
+
+    fn lock_nth(&self, shard: usize) -> Locked<'_> {
+        let shard = self.shards[shard]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        Locked {
+            shard,
+            #[cfg(test)]
+            hold: hold::Hold::begin(&self.longest_hold),
+        }
+    }
+
+    pub(super) fn watched(&self) -> usize {
+        let shards = 0..self.shards.len();
+        shards.map(|n| self.lock_nth(n).watchers.len()).sum()
+    }
+
+    /// Applies a move. Looks for room once, where it needs some.
+    pub(super) fn change<R>(
+        &self,
+        key: &Key,
+        mut op: impl FnMut(&mut Record, At, &mut Terms) -> R,
+    ) -> Result<R, StoreError> {
+        let mut searched = false;
+        loop {
+            if let Ok(answer) = self.try_change(key, &mut op) {
+                return Ok(answer);
+            }
+            if searched || !self.make_room(1, RECORD_BYTES) {
+                return Err(StoreError::Full);
+            }
+            searched = true;
+        }
+    }
+
+    fn try_change<R>(
+        &self,
+        key: &Key,
+        op: &mut impl FnMut(&mut Record, At, &mut Terms) -> R,
+    ) -> Result<R, NoRoom> {
+        let spread = self.spread(key);
+        let mut shard = self.lock(spread);
+        let at = self.at();
+        shard.expire(at, FEW, &self.room);
+        let room = (&self.room, false);
+        let (answer, wake) = shard.change(spread.bucket, key, at, room, |record, terms| {
+            op(record, at, terms)
+        });
+        drop(shard);
+        wake_all(wake);
+        answer
+    }
+
+    pub(super) fn look<R>(&self, key: &Key, read: impl FnOnce(Option<&Record>, At) -> R) -> R {
+        let spread = self.spread(key);
+        let mut shard = self.lock(spread);
+        let at = self.at();
+        shard.expire(at, FEW, &self.room);
+        read(shard.look(spread.bucket, key, at), at)
+    }
+
+    pub(super) fn watching(&self, key: &Key, token: Token) -> Watching {
+        self.look(key, |record, at| match record {
+            Some(record) => record.watch(token, at),
+            None => Record::vacant().watch(token, at),
+        })
+    }
+
+    /// Looks for a body's room before the finish that needs it.
+    pub(super) fn prepare(&self, request: &FinishRequest) {
+        if let Value::Kept(body) = &request.value {
+            self.make_room(0, body.len());
+        }
+    }
+
+    /// Drops what ended by time, in all shards if it must be, until this fits. One lock at a time.
+    fn make_room(&self, records: usize, bytes: usize) -> bool {
+        if self.room.has(records, bytes) {
+            return true;
+        }
+        let begin = self.sweep.fetch_add(1, Ordering::Relaxed);
+        for n in 0..self.shards.len() {
+            let shard = begin.wrapping_add(n) & (self.shards.len() - 1);
+            let mut more = true;
+            while more {
+                let mut shard = self.lock_nth(shard);
+                let at = self.at();
+                more = shard.expire(at, SOME, &self.room);
+                drop(shard);
+                if self.room.has(records, bytes) {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    pub(super) fn claim_many(
+        &self,
+        request: &ClaimManyRequest<'_>,
+    ) -> Result<ClaimedMany, StoreError> {
+        let sorted = request.keys.windows(2).all(|pair| pair[0] < pair[1]);
+        if request.keys.is_empty() || !sorted {
+            return Err(StoreError::Unsupported(
+                "a claim of several keys that are not sorted, repeat, or are none",
+            ));
+        }
+        let mut searched = false;
+        loop {
+            if let Ok(answer) = self.try_claim_many(request) {
+                return answer;
+            }
+            let records = request.keys.len();
+            if searched || !self.make_room(records, records * RECORD_BYTES) {
+                return Err(StoreError::Full);
+            }
+            searched = true;
+        }
+    }
+
+    fn try_claim_many(
+        &self,
+        request: &ClaimManyRequest<'_>,
+    ) -> Result<Result<ClaimedMany, StoreError>, NoRoom> {
+        let asker = Asker {
+            nonce: request.nonce,
+            fingerprint: None,
+            not_after: request.not_after,
+        };
+        let keys: Vec<(&Key, Spread)> = request
+            .keys
+            .iter()
+            .map(|key| (key, self.spread(key)))
+            .collect();
+        let mut order: Vec<usize> = keys.iter().map(|(_, s)| self.shard_of(*s)).collect();
+        order.sort_unstable();
+        order.dedup();
+        // Always in this order: two claims that share shards cannot wait for each other.
+        let mut locked: Vec<Locked<'_>> = order.iter().map(|n| self.lock_nth(*n)).collect();
+        let nth = |spread| {
+            let shard = self.shard_of(spread);
+            order.binary_search(&shard).unwrap_or_default()
+        };
+        let at = self.at();
+
+        let vacant = Record::vacant();
+        let mut token = Token::ZERO;
+        for (key, spread) in &keys {
+            let record = locked[nth(*spread)].look(spread.bucket, key, at);
+            let record = record.unwrap_or(&vacant);
+            if let Some(by) = record.refusal(&asker, at.now) {
+                return Ok(Ok(ClaimedMany::Refused { key: **key, by }));
+            }
+            match record.next_token(request.floor, at.unix_ms) {
+                Ok(next) => token = token.max(next),
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+        let news = keys
+            .iter()
+            .filter(|(key, spread)| !locked[nth(*spread)].has(spread.bucket, key))
+            .count();
+        if !self.room.take_records(news, news * RECORD_BYTES) {
+            return Err(NoRoom);
+        }
+
+        let mut granted: Option<Grant> = None;
+        let mut wakes = Vec::new();
+        for (key, spread) in &keys {
+            let room = (&self.room, true);
+            let shard = &mut locked[nth(*spread)];
+            let (one, wake) = shard.change(spread.bucket, key, at, room, |record, terms| {
+                record.grant(&asker, token, terms.share(request.settings), at.now)
+            });
+            wakes.push(wake);
+            let one = one?;
+            granted = Some(match granted {
+                None => one,
+                Some(all) => Grant {
+                    token,
+                    lease: all.lease,
+                    attempt: all.attempt.max(one.attempt),
+                    took_over: all.took_over.or(one.took_over),
+                },
+            });
+        }
+        drop(locked);
+        wakes.into_iter().for_each(wake_all);
+        match granted {
+            Some(grant) => Ok(Ok(ClaimedMany::Granted(grant))),
+            None => Err(NoRoom),
+        }
+    }
+
+    /// One page in the order of (shard, hash, key): a place that stays even when its record goes.
+    pub(super) fn scan(&self, from: Option<Key>, limit: usize) -> ScanPage {
+        let limit = limit.clamp(1, PAGE);
+        let from = from.map(|key| (self.spread(&key), key));
+        let first = from.map_or(0, |(spread, _)| self.shard_of(spread));
+        let mut records = Vec::new();
+        for n in first..self.shards.len() {
+            let place = from.filter(|_| n == first);
+            let place = place.map(|(spread, key)| (spread.bucket, key));
+            let shard = self.lock_nth(n);
+            // One more than asked for: it says where the next page begins.
+            shard.scan(place, limit + 1 - records.len(), self.at(), &mut records);
+            drop(shard);
+            if records.len() > limit {
+                break;
+            }
+        }
+        let next = records.get(limit).map(|record| record.key);
+        records.truncate(limit);
+        ScanPage { records, next }
+    }
+}
+
+/// Outside the lock: waking a crowd takes its time.
+fn wake_all(wake: Option<Arc<Notify>>) {
+    if let Some(notify) = wake {
+        notify.notify_waiters();
+    }
+}
+
+/// A locked shard.
+pub(super) struct Locked<'a> {
+    shard: MutexGuard<'a, Shard>,
+    #[cfg(test)]
+    #[expect(dead_code, reason = "measures until it is dropped")]
+    hold: hold::Hold<'a>,
+}
+
+impl Deref for Locked<'_> {
+    type Target = Shard;
+
+    fn deref(&self) -> &Shard {
+        &self.shard
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Shard {
+        &mut self.shard
+    }
+}
+
+#[cfg(test)]
+mod hold {
+    //! How long locks are held, counted in CPU time of the holder: what other programs do meanwhile is
+    //! not the store's.
+
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    pub(super) struct Hold<'a> {
+        longest: &'a AtomicU64,
+        began: u64,
+    }
+
+    impl<'a> Hold<'a> {
+        pub(super) fn begin(longest: &'a AtomicU64) -> Self {
+            Self {
+                longest,
+                began: cpu_nanos(),
+            }
+        }
+    }
+
+    impl Drop for Hold<'_> {
+        fn drop(&mut self) {
+            let held = cpu_nanos() - self.began;
+            self.longest.fetch_max(held, Ordering::Relaxed);
+        }
+    }
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn cpu_nanos() -> u64 {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+    }
+
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    fn cpu_nanos() -> u64 {
+        0
+    }
+}

@@ -1,0 +1,274 @@
+//! The record of one key, and its moves: pure functions of the record, a request and the time.
+//!
+//! An engine that keeps records itself (memory, redb) keeps these. A key never seen is a
+//! [vacant](Record::vacant) record; a record that is [forgettable](Record::is_forgettable) has nothing
+//! left to say, and an engine treats it as vacant whether it has dropped it yet or not. So the answers do
+//! not depend on when an engine cleans up.
+
+mod claim;
+mod operator;
+mod owner;
+mod spent;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::store::{StoreTime, Value};
+use crate::{Fingerprint, LapsePolicy, Nonce, Settings, StoreError, Token};
+pub(crate) use claim::Asker;
+use spent::Spent;
+pub(crate) use view::Watching;
+
+/// The two clocks of an engine, read once per move.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct At {
+    /// Judges every span: leases, keeps, `not_after`.
+    pub(crate) now: StoreTime,
+    /// Wall time in milliseconds, for the clock part of tokens only.
+    pub(crate) unix_ms: u64,
+}
+
+/// What a store keeps of one key.
+#[derive(Debug, Clone)]
+pub(crate) struct Record {
+    phase: Phase,
+    /// The last token: granted, or raised by an operator.
+    token: Token,
+    /// The last nonce granted; of a record that was never granted, the one that was refused.
+    nonce: Nonce,
+    /// Until when a copy of that nonce's claim may still arrive.
+    not_after: StoreTime,
+    fingerprint: Option<Fingerprint>,
+    /// The owner's own terms: they judge the record, never the asker's.
+    terms: Option<Arc<Settings>>,
+    /// When the phase began. Held: the grant.
+    since: StoreTime,
+    /// Free: the "not before". Held: the end of the lease. Done, unknown: the end of the keep.
+    until: StoreTime,
+    /// Other nonces that are never to be granted.
+    spent: Spent,
+}
+
+#[derive(Debug, Clone)]
+enum Phase {
+    /// Never seen.
+    Vacant,
+    Free,
+    /// Also after the lapse: what the lapse means is judged when somebody looks.
+    Held {
+        last_beat: StoreTime,
+        progress: u64,
+        attempt: u32,
+        marked: bool,
+        revoke_asked: bool,
+    },
+    /// `None` is a tombstone.
+    Done(Option<Bytes>),
+    /// Unknown by a marked release or a break. Unlike the unknown that a lapse makes (which is still
+    /// [`Phase::Held`]), the owner cannot finish it any more.
+    Unknown {
+        not_before: StoreTime,
+        last_beat: StoreTime,
+        progress: u64,
+        marked: bool,
+    },
+}
+
+/// What a record is worth now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    Free,
+    Held,
+    /// Held, unmarked, under `TakeOver`, and past its lease.
+    Lapsed,
+    Unknown,
+    Done,
+}
+
+impl Record {
+    /// The record of a key never seen.
+    pub(crate) fn vacant() -> Self {
+        Self {
+            phase: Phase::Vacant,
+            token: Token::ZERO,
+            nonce: Nonce::from_bytes([0; 16]),
+            not_after: StoreTime::default(),
+            fingerprint: None,
+            terms: None,
+            since: StoreTime::default(),
+            until: StoreTime::default(),
+            spent: Spent::default(),
+        }
+    }
+
+    pub(crate) fn is_vacant(&self) -> bool {
+        matches!(self.phase, Phase::Vacant)
+    }
+
+    fn standing(&self, now: StoreTime) -> Standing {
+        match &self.phase {
+            Phase::Vacant | Phase::Free => Standing::Free,
+            Phase::Held { .. } if now < self.until => Standing::Held,
+            Phase::Held { .. } if now >= self.ends_at() => Standing::Free,
+            Phase::Held { .. } if self.holds_on() => Standing::Unknown,
+            Phase::Held { .. } => Standing::Lapsed,
+            Phase::Done(_) if now < self.until => Standing::Done,
+            Phase::Unknown { .. } if now < self.until => Standing::Unknown,
+            Phase::Done(_) | Phase::Unknown { .. } => Standing::Free,
+        }
+    }
+
+    /// Whether a lapse makes the outcome unknown.
+    fn holds_on(&self) -> bool {
+        let marked = matches!(self.phase, Phase::Held { marked: true, .. });
+        marked || self.term(LapsePolicy::TakeOver, |terms| terms.on_lapse) == LapsePolicy::Hold
+    }
+
+    /// When the phase ends by itself. Nothing live does: a hold ends an unfinished keep *after its lapse*.
+    fn ends_at(&self) -> StoreTime {
+        match self.phase {
+            Phase::Vacant | Phase::Free => self.since,
+            Phase::Held { .. } => self
+                .until
+                .saturating_add(self.term(Duration::ZERO, |terms| terms.unfinished_keep)),
+            Phase::Done(_) | Phase::Unknown { .. } => self.until,
+        }
+    }
+
+    /// Before this nobody is granted the key, were it free.
+    fn not_before(&self) -> StoreTime {
+        match self.phase {
+            Phase::Held { .. } => {
+                let cooled = self
+                    .until
+                    .saturating_add(self.term(Duration::ZERO, |terms| terms.cooling));
+                cooled.max(self.min_hold_end())
+            }
+            Phase::Unknown { not_before, .. } => not_before,
+            Phase::Vacant | Phase::Free | Phase::Done(_) => self.until,
+        }
+    }
+
+    /// Of a held record: the key stays taken until then, whatever becomes of the hold.
+    fn min_hold_end(&self) -> StoreTime {
+        self.since
+            .saturating_add(self.term(Duration::ZERO, |terms| terms.min_hold))
+    }
+
+    fn term<T>(&self, none: T, of: impl FnOnce(&Settings) -> T) -> T {
+        self.terms.as_deref().map_or(none, of)
+    }
+
+    /// Whether this nonce is the last one granted (or refused, where none was).
+    fn is_last(&self, nonce: Nonce) -> bool {
+        !self.is_vacant() && self.nonce == nonce
+    }
+
+    /// Remembers a nonce that is never to be granted, as long as its claim may be under way.
+    fn remember(&mut self, nonce: Nonce, not_after: StoreTime, now: StoreTime) {
+        if self.is_last(nonce) {
+            self.not_after = self.not_after.max(not_after);
+        } else if now > not_after {
+            // No copy of it can be applied any more.
+        } else if self.is_vacant() {
+            self.phase = Phase::Free;
+            self.nonce = nonce;
+            self.not_after = not_after;
+            self.since = now;
+            self.until = now;
+        } else {
+            self.spent.remember(nonce, not_after, now);
+        }
+    }
+
+    /// Frees the key. Nothing of the work binds any more.
+    fn free(&mut self, since: StoreTime, not_before: StoreTime) {
+        self.phase = Phase::Free;
+        self.since = since;
+        self.until = not_before;
+        self.fingerprint = None;
+        self.terms = None;
+    }
+
+    /// The next token, or an error where none is left (a floor near [`Token::MAX`]): a token given twice
+    /// would be worse than none.
+    pub(crate) fn next_token(&self, floor: Token, unix_ms: u64) -> Result<Token, StoreError> {
+        let token = Token::next(self.token, floor, unix_ms);
+        if token > self.token && token > floor {
+            Ok(token)
+        } else {
+            Err(StoreError::Unsupported(
+                "a fencing token above 2^53 - 1: the floor is inflated",
+            ))
+        }
+    }
+
+    /// Turns a record that ended by time into a free one, which gives back its value. Changes no answer.
+    pub(crate) fn settle(&mut self, now: StoreTime) {
+        let ended = !matches!(self.phase, Phase::Vacant | Phase::Free);
+        if ended && self.standing(now) == Standing::Free {
+            self.free(self.ends_at(), self.not_before());
+        }
+    }
+
+    /// Whether nothing would be lost with the record: it is free, its "not before" and the `not_after` of
+    /// every call under way have passed, and the clock part alone gives a higher token.
+    pub(crate) fn is_forgettable(&self, at: At) -> bool {
+        self.standing(at.now) == Standing::Free
+            && at.now >= self.not_before()
+            && (self.is_vacant() || at.now > self.not_after)
+            && self.spent.latest().is_none_or(|latest| at.now > latest)
+            && Token::next(Token::ZERO, Token::ZERO, at.unix_ms) > self.token
+    }
+
+    /// When to look at the record again: to settle it, and once it is free, to forget it. A renewal only
+    /// moves this on.
+    pub(crate) fn due_at(&self) -> StoreTime {
+        match self.phase {
+            Phase::Held { .. } | Phase::Done(_) | Phase::Unknown { .. } => self.ends_at(),
+            Phase::Vacant | Phase::Free => {
+                let calls = self.spent.latest().unwrap_or_default().max(self.not_after);
+                self.until
+                    .max(calls.saturating_add(Duration::from_micros(1)))
+            }
+        }
+    }
+
+    /// How long the wall clock needs to pass the record's token.
+    pub(crate) fn token_ahead(&self, unix_ms: u64) -> Duration {
+        Duration::from_millis((self.token.get() / 1024 + 1).saturating_sub(unix_ms))
+    }
+
+    /// Heap bytes beside the record itself.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let body = match &self.phase {
+            Phase::Done(Some(body)) => body.len(),
+            _ => 0,
+        };
+        body + self.spent.heap_bytes()
+    }
+
+    /// Keeps the outcome as a tombstone, where there is no room for the body.
+    pub(crate) fn drop_body(&mut self) {
+        if let Phase::Done(body) = &mut self.phase {
+            *body = None;
+        }
+    }
+
+    /// Changes whenever a hold begins or ends other than by time.
+    pub(crate) fn stamp(&self) -> (Token, bool) {
+        (self.token, matches!(self.phase, Phase::Held { .. }))
+    }
+}
+
+fn value_of(body: &Option<Bytes>) -> Value {
+    match body {
+        Some(body) => Value::Kept(body.clone()),
+        None => Value::Tombstone,
+    }
+}

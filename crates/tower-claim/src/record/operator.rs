@@ -1,0 +1,71 @@
+//! What an operator does with a claim.
+
+use super::{At, Phase, Record, Standing};
+use crate::store::{Broken, Resolution, Resolved};
+use crate::{StoreError, Token};
+
+impl Record {
+    pub(crate) fn resolve(
+        &mut self,
+        expected: Token,
+        resolution: Resolution,
+        at: At,
+    ) -> Result<Resolved, StoreError> {
+        if self.is_vacant() {
+            return Ok(Resolved::Absent);
+        }
+        if self.standing(at.now) != Standing::Unknown || self.token != expected {
+            return Ok(Resolved::Conflict { token: self.token });
+        }
+        let token = self.next_token(Token::ZERO, at.unix_ms)?;
+        let not_before = self.not_before();
+        match resolution {
+            Resolution::Done(value, keep) => self.conclude(value, keep, not_before, at),
+            Resolution::Absent => self.free(at.now, not_before),
+        }
+        self.token = token;
+        Ok(Resolved::Resolved { token })
+    }
+
+    pub(crate) fn ask_revoke(&mut self, expected: Token, at: At) -> bool {
+        let held = self.standing(at.now) == Standing::Held && self.token == expected;
+        match &mut self.phase {
+            Phase::Held { revoke_asked, .. } if held => {
+                *revoke_asked = true;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The owner may be at work still: the key cools from now on, as after a crash.
+    pub(crate) fn break_(&mut self, expected: Token, at: At) -> Result<Broken, StoreError> {
+        if self.is_vacant() {
+            return Ok(Broken::Absent);
+        }
+        let (last_beat, progress, marked) = match (&self.phase, self.standing(at.now)) {
+            (
+                &Phase::Held {
+                    last_beat,
+                    progress,
+                    marked,
+                    ..
+                },
+                Standing::Held | Standing::Lapsed,
+            ) if self.token == expected => (last_beat, progress, marked),
+            _ => return Ok(Broken::Conflict { token: self.token }),
+        };
+        let token = self.next_token(Token::ZERO, at.unix_ms)?;
+        let unknown = self.holds_on();
+        // Cooling counts from the end of the hold, which is now where it has not lapsed before.
+        self.until = self.until.min(at.now);
+        let not_before = self.not_before();
+        if unknown {
+            self.become_unknown(last_beat, progress, marked, not_before, at);
+        } else {
+            self.free(at.now, not_before);
+        }
+        self.token = token;
+        Ok(Broken::Broken { token })
+    }
+}
