@@ -16,6 +16,8 @@ pub enum Code {
     ScopeMissing,
     /// The request body is over the layer's limit.
     BodyTooLarge,
+    /// The request body broke off.
+    BodyBroken,
     /// The business key was used for another payload.
     KeyReused,
     /// The first run is still going.
@@ -61,6 +63,7 @@ impl Code {
         Code::KeyInvalid,
         Code::ScopeMissing,
         Code::BodyTooLarge,
+        Code::BodyBroken,
         Code::KeyReused,
         Code::InProgress,
         Code::OutcomeUnknown,
@@ -114,6 +117,12 @@ impl Code {
                 413,
                 RESOURCE_EXHAUSTED,
                 "The request body is too large",
+            ),
+            Code::BodyBroken => (
+                "body-broken",
+                400,
+                INVALID_ARGUMENT,
+                "The request body broke off",
             ),
             Code::KeyReused => (
                 "key-reused",

@@ -166,7 +166,7 @@ impl Claim {
 
     /// Resolves when the hold is lost, or at the stop point before it can lapse; also when it is finished
     /// or released ([`Loss::Ended`]). Does not keep the claim alive.
-    pub fn lost(&self) -> impl Future<Output = Loss> + Send + 'static {
+    pub fn lost(&self) -> impl Future<Output = Loss> + Send + 'static + use<> {
         let (hold, clock) = (Arc::clone(self.hold()), Arc::clone(&self.grip.keeper.clock));
         async move {
             hold.until_or_end(&*clock, |state, now| state.check(now).err())
@@ -176,7 +176,7 @@ impl Claim {
 
     /// Resolves when an operator asks the owner to stop, as a beat has learnt (never without renewal); and
     /// when the hold is over: either way it is time to stop. Does not keep the claim alive.
-    pub fn revoke_requested(&self) -> impl Future<Output = ()> + Send + 'static {
+    pub fn revoke_requested(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         let (hold, clock) = (Arc::clone(self.hold()), Arc::clone(&self.grip.keeper.clock));
         async move {
             hold.until_or_end(&*clock, |state, now| {

@@ -1,0 +1,188 @@
+//! Claims the key of a request: it runs, or it is answered from what the store knows.
+
+use std::time::Duration;
+
+use tower_claim::store::{DoneRecord, Value, Watched};
+use tower_claim::{Attempt, Claim, Code, Fingerprint, Key, Refusal, StoreError, Token};
+
+use crate::record;
+use crate::reply::Reply;
+use crate::shared::Shared;
+
+/// What a repeat does while the first run is going.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum OnBusy {
+    /// Answers 409 `in-progress` at once. The default.
+    #[default]
+    Reject,
+    /// Waits so long for the first run's answer, and is replayed it; then 409 all the same.
+    Wait(Duration),
+}
+
+/// How a watch that ends while the hold goes on (a lease that lapses over and over, a store that is
+/// fooled) is slowed down.
+const WATCH_PAUSE: Duration = Duration::from_millis(50);
+
+/// What becomes of a request with a key.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "made once per request and taken apart at once"
+)]
+pub(crate) enum Admitted {
+    /// It runs, under this claim.
+    Run(Claim),
+    Answer(Reply),
+}
+
+impl Shared {
+    /// Claims the key, and waits where the layer is told to. `before_wait` is called once, before the first
+    /// wait: what others may need is given back there.
+    ///
+    /// # Cancellation
+    ///
+    /// A drop leaves nothing behind: the keeper gives back a claim that was under way.
+    pub(crate) async fn admit(
+        &self,
+        key: Key,
+        print: Fingerprint,
+        before_wait: impl FnOnce() + Send,
+    ) -> Admitted {
+        let deadline = match self.on_busy {
+            OnBusy::Reject => None,
+            OnBusy::Wait(limit) => Some(self.clock().now() + limit),
+        };
+        let mut before_wait = Some(before_wait);
+        let mut watched = Token::ZERO;
+        let terms = self.terms.labelled(format!("idempotency {}", key.prefix()));
+        loop {
+            let claimed = self
+                .keeper
+                .claim(key, Some(print), &terms, Token::ZERO)
+                .await;
+            let busy = match claimed {
+                Ok(Attempt::Granted(claim)) => return Admitted::Run(claim),
+                Ok(Attempt::Busy(busy)) => busy,
+                other => return Admitted::Answer(self.answer(other)),
+            };
+            if !busy.same_fingerprint {
+                return Admitted::Answer(self.reused());
+            }
+            let in_progress = || self.in_progress(busy.expires_in);
+            let Some(deadline) = deadline.filter(|d| *d > self.clock().now()) else {
+                return Admitted::Answer(in_progress());
+            };
+            if let Some(before_wait) = before_wait.take() {
+                before_wait();
+            }
+            let Some(following) = self.followers.follow(self.keeper.store(), key, busy.token)
+            else {
+                return Admitted::Answer(in_progress());
+            };
+            let pause = (busy.token == watched).then_some(WATCH_PAUSE);
+            watched = busy.token;
+            let over = async {
+                if let Some(pause) = pause {
+                    self.clock().sleep_until(self.clock().now() + pause).await;
+                }
+                following.over().await
+            };
+            tokio::select! {
+                biased;
+                seen = over => match &*seen {
+                    Ok(Watched::Done(done)) => return Admitted::Answer(self.replay(done)),
+                    Ok(_) => {}
+                    Err(error) => return Admitted::Answer(self.store_failed(error)),
+                },
+                () = self.clock().sleep_until(deadline) => {
+                    return Admitted::Answer(in_progress());
+                }
+            }
+        }
+    }
+
+    /// The answer to a repeat that neither runs nor waits.
+    fn answer(&self, claimed: Result<Attempt, StoreError>) -> Reply {
+        match claimed {
+            Ok(Attempt::Done(done)) if done.same_fingerprint => self.replay(&done),
+            Ok(Attempt::Cooling(cooling)) if cooling.same_fingerprint => {
+                self.in_progress(cooling.remaining)
+            }
+            Ok(Attempt::Unknown(unknown)) if unknown.same_fingerprint => {
+                self.counters.outcome_unknown.add();
+                Code::OutcomeUnknown.into()
+            }
+            Ok(_) => self.reused(),
+            Err(error) => self.store_failed(&error),
+        }
+    }
+
+    /// What a repeat would be told, for a run whose outcome was not accepted: it was taken over, and what
+    /// it did must not be sent as if it stood. Never runs anything.
+    pub(crate) async fn answer_after_loss(&self, key: Key, token: Token) -> Reply {
+        let watch = self.keeper.store().dyn_watch(key, token);
+        let soon = self.clock().now() + WATCH_PAUSE;
+        let seen = tokio::select! {
+            biased;
+            seen = watch => seen,
+            () = self.clock().sleep_until(soon) => return self.in_progress(Duration::ZERO),
+        };
+        match seen {
+            Ok(Watched::Done(done)) => self.replay(&done),
+            Ok(Watched::Superseded { .. }) => match self.keeper.store().dyn_peek(key).await {
+                Ok(Some(record)) => self.in_progress(record.expires_in),
+                _ => self.in_progress(Duration::ZERO),
+            },
+            Ok(_) => self.in_progress(Duration::ZERO),
+            Err(error) => self.store_failed(&error),
+        }
+    }
+
+    fn replay(&self, done: &DoneRecord) -> Reply {
+        let Value::Kept(bytes) = &done.value else {
+            self.counters.not_kept.add();
+            return Code::ResponseNotKept.into();
+        };
+        match record::decode(bytes) {
+            Ok(kept) => {
+                self.counters.replays.add();
+                Reply::Replay(kept)
+            }
+            Err(why) => {
+                // The work is done, so it is not run again; what it answered cannot be told. That is for
+                // people to mend, hence no 409, which would read as the client's affair.
+                self.counters.store_failures.add();
+                Refusal::new(Code::StoreUnavailable)
+                    .with_reason("record-unreadable")
+                    .with_detail(why.to_string())
+                    .into()
+            }
+        }
+    }
+
+    fn in_progress(&self, left: Duration) -> Reply {
+        self.counters.in_progress.add();
+        Refusal::new(Code::InProgress).with_retry_after(left).into()
+    }
+
+    fn reused(&self) -> Reply {
+        self.counters.key_reused.add();
+        Code::KeyReused.into()
+    }
+
+    fn store_failed(&self, error: &StoreError) -> Reply {
+        self.counters.store_failures.add();
+        #[cfg(feature = "tracing")]
+        tracing::warn!(
+            error = error as &dyn std::error::Error,
+            "no claim: the store failed"
+        );
+        let refusal = Refusal::new(Code::StoreUnavailable);
+        match error {
+            StoreError::Full => refusal.with_reason("full"),
+            StoreError::Garbled { .. } => refusal.with_reason("record-unreadable"),
+            _ => refusal,
+        }
+        .into()
+    }
+}

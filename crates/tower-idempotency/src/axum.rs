@@ -1,0 +1,41 @@
+//! For axum: the run as an extractor, a refused point of no return as a response.
+
+use std::convert::Infallible;
+
+use axum_core::body::Body;
+use axum_core::extract::{FromRequestParts, OptionalFromRequestParts};
+use axum_core::response::{IntoResponse, Response};
+use http::request::Parts;
+use tower_claim::http::is_grpc;
+use tower_claim::{Code, Refusal};
+
+use crate::{IdempotentRun, NoEffect, PointRefused};
+
+/// Refused without a key (400 `key-missing`); `Option<IdempotentRun>` where a key is optional.
+impl<S: Sync> FromRequestParts<S> for IdempotentRun {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Response> {
+        parts.extensions.get().cloned().ok_or_else(|| {
+            let refusal = Refusal::new(Code::KeyMissing)
+                .with_detail("this handler runs behind an idempotency layer, with a business key");
+            refusal.to_response(is_grpc(&parts.headers)).map(Body::from)
+        })
+    }
+}
+
+impl<S: Sync> OptionalFromRequestParts<S> for IdempotentRun {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Infallible> {
+        Ok(parts.extensions.get().cloned())
+    }
+}
+
+impl IntoResponse for PointRefused {
+    fn into_response(self) -> Response {
+        let mut response = self.to_refusal().to_response(false).map(Body::from);
+        response.extensions_mut().insert(NoEffect);
+        response
+    }
+}

@@ -1,0 +1,145 @@
+//! Reads a request body, up to a limit.
+
+use std::error::Error as StdError;
+use std::pin::pin;
+
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use http_body::Body;
+use http_body_util::{BodyExt, LengthLimitError};
+
+/// Why a request body could not be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReadError {
+    /// Over the limit, ours or one that a layer outside put on the body.
+    TooLarge,
+    /// The upload broke off.
+    Broken,
+}
+
+/// Reads a body to its end. A body of one chunk is not copied.
+///
+/// # Cancellation
+///
+/// A drop leaves nothing behind: nothing was claimed yet.
+pub(crate) async fn read_request<B>(
+    body: B,
+    limit: usize,
+) -> Result<(Bytes, Option<HeaderMap>), ReadError>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<Box<dyn StdError + Send + Sync>>,
+{
+    // An honest length is refused before the upload, also before `100 Continue`.
+    if body.size_hint().lower() > limit as u64 {
+        return Err(ReadError::TooLarge);
+    }
+    let mut body = pin!(body);
+    let mut first = Bytes::new();
+    let mut joined = BytesMut::new();
+    let mut trailers = None;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| judge(error.into().as_ref()))?;
+        match frame.into_data() {
+            Ok(data) => {
+                if data.len() > limit - (first.len() + joined.len()) {
+                    return Err(ReadError::TooLarge);
+                }
+                if first.is_empty() && joined.is_empty() {
+                    first = data;
+                } else {
+                    joined.extend_from_slice(&std::mem::take(&mut first));
+                    joined.extend_from_slice(&data);
+                }
+            }
+            Err(frame) => trailers = frame.into_trailers().ok(),
+        }
+    }
+    let whole = if joined.is_empty() {
+        first
+    } else {
+        joined.freeze()
+    };
+    Ok((whole, trailers))
+}
+
+/// A limit that stands outside of us shows as an error of the body: that is 413 all the same.
+fn judge(error: &(dyn StdError + Send + Sync + 'static)) -> ReadError {
+    let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if error.is::<LengthLimitError>() {
+            return ReadError::TooLarge;
+        }
+        cause = error.source();
+    }
+    ReadError::Broken
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures_util::{FutureExt, stream};
+    use http::HeaderValue;
+    use http_body::Frame;
+    use http_body_util::{Full, Limited, StreamBody};
+
+    use super::*;
+
+    fn frames(sizes: &[usize]) -> impl Body<Data = Bytes, Error = Infallible> {
+        let frames: Vec<_> = sizes
+            .iter()
+            .map(|n| Ok(Frame::data(Bytes::from(vec![b'x'; *n]))))
+            .collect();
+        StreamBody::new(stream::iter(frames))
+    }
+
+    fn read<B>(body: B, limit: usize) -> Result<(Bytes, Option<HeaderMap>), ReadError>
+    where
+        B: Body<Data = Bytes>,
+        B::Error: Into<Box<dyn StdError + Send + Sync>>,
+    {
+        read_request(body, limit).now_or_never().unwrap()
+    }
+
+    #[test]
+    fn chunk_borders_do_not_matter() {
+        for sizes in [&[6][..], &[1, 2, 3], &[0, 6, 0], &[3, 0, 3]] {
+            let (whole, trailers) = read(frames(sizes), 6).unwrap();
+            assert_eq!(&whole[..], b"xxxxxx", "{sizes:?}");
+            assert_eq!(trailers, None);
+        }
+    }
+
+    #[test]
+    fn the_limit_itself_is_allowed_and_one_more_is_not() {
+        for sizes in [&[7][..], &[6, 1], &[1, 1, 5]] {
+            assert_eq!(read(frames(sizes), 6).unwrap_err(), ReadError::TooLarge);
+        }
+        let full = Full::new(Bytes::from_static(b"1234567"));
+        assert_eq!(read(full, 6).unwrap_err(), ReadError::TooLarge);
+    }
+
+    #[test]
+    fn a_limit_outside_is_told_apart_from_a_broken_upload() {
+        let limited = Limited::new(frames(&[4, 4]), 6);
+        assert_eq!(read(limited, 100).unwrap_err(), ReadError::TooLarge);
+        let broken = StreamBody::new(stream::iter([
+            Ok(Frame::data(Bytes::from_static(b"a"))),
+            Err(std::io::Error::other("reset")),
+        ]));
+        assert_eq!(read(broken, 100).unwrap_err(), ReadError::Broken);
+    }
+
+    #[test]
+    fn trailers_survive() {
+        let mut trailers = HeaderMap::new();
+        trailers.insert("x-sum", HeaderValue::from_static("1"));
+        let body = StreamBody::new(stream::iter([
+            Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"a"))),
+            Ok(Frame::trailers(trailers.clone())),
+        ]));
+        let (whole, read) = read(body, 1).unwrap();
+        assert_eq!((&whole[..], read), (&b"a"[..], Some(trailers)));
+    }
+}

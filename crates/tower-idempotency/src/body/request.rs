@@ -1,0 +1,125 @@
+//! The body the inner service gets.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+pin_project! {
+    /// The request body behind the layer: the host's own, or one that was read for the fingerprint.
+    /// Trailers survive.
+    pub struct RequestBody<B> {
+        #[pin]
+        inner: Inner<B>,
+    }
+}
+
+pin_project! {
+    #[project = Projected]
+    enum Inner<B> {
+        Pass {
+            #[pin]
+            body: B,
+        },
+        Read {
+            whole: Whole,
+        },
+    }
+}
+
+impl<B> RequestBody<B> {
+    /// The host's own body, untouched.
+    pub(crate) fn pass(body: B) -> Self {
+        Self {
+            inner: Inner::Pass { body },
+        }
+    }
+
+    pub(crate) fn read(whole: Whole) -> Self {
+        Self {
+            inner: Inner::Read { whole },
+        }
+    }
+}
+
+impl<B: Body<Data = Bytes>> Body for RequestBody<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        match self.project().inner.project() {
+            Projected::Pass { body } => body.poll_frame(cx),
+            Projected::Read { whole } => Poll::Ready(whole.next().map(Ok)),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.inner {
+            Inner::Pass { body } => body.is_end_stream(),
+            Inner::Read { whole } => whole.is_over(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.inner {
+            Inner::Pass { body } => body.size_hint(),
+            Inner::Read { whole } => whole.size_hint(),
+        }
+    }
+}
+
+impl<B> Default for RequestBody<B> {
+    fn default() -> Self {
+        Self::read(Whole::default())
+    }
+}
+
+impl<B> fmt::Debug for RequestBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.inner {
+            Inner::Pass { .. } => "RequestBody::Pass",
+            Inner::Read { .. } => "RequestBody::Read",
+        })
+    }
+}
+
+/// A whole body in memory.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Whole {
+    pub(crate) chunks: VecDeque<Bytes>,
+    pub(crate) trailers: Option<HeaderMap>,
+}
+
+impl Whole {
+    pub(crate) fn of(data: Bytes, trailers: Option<HeaderMap>) -> Self {
+        let chunks = if data.is_empty() {
+            VecDeque::new()
+        } else {
+            VecDeque::from([data])
+        };
+        Self { chunks, trailers }
+    }
+
+    pub(super) fn next(&mut self) -> Option<Frame<Bytes>> {
+        match self.chunks.pop_front() {
+            Some(chunk) => Some(Frame::data(chunk)),
+            None => self.trailers.take().map(Frame::trailers),
+        }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.chunks.is_empty() && self.trailers.is_none()
+    }
+
+    pub(super) fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.chunks.iter().map(|c| c.len() as u64).sum())
+    }
+}

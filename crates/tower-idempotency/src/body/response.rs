@@ -1,0 +1,143 @@
+//! The body the caller gets.
+
+use std::any::Any;
+use std::fmt;
+use std::panic::resume_unwind;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::request::Whole;
+
+pin_project! {
+    /// The response body in front of the layer: the inner service's own, one from memory (a replay, a
+    /// refusal, a first answer that was kept before it was sent), or one that streams while it is kept.
+    /// Trailers survive.
+    pub struct ResponseBody<R: Body> {
+        #[pin]
+        inner: Inner<R>,
+    }
+}
+
+pin_project! {
+    #[project = Projected]
+    enum Inner<R: Body> {
+        Pass {
+            #[pin]
+            body: R,
+        },
+        Whole {
+            whole: Whole,
+        },
+        Fed {
+            feed: UnboundedReceiver<Fed<R>>,
+        },
+        Rest {
+            body: Pin<Box<R>>,
+        },
+    }
+}
+
+/// What the task that keeps a response tells the caller's body.
+///
+/// The channel is unbounded because what goes through it is kept anyway, and so bounded by the cap on kept
+/// responses. Were it bounded, a caller that does not read could hold up the record.
+pub(crate) enum Fed<R: Body> {
+    Frame(Frame<Bytes>),
+    /// The body broke off.
+    Failed(R::Error),
+    /// The body panicked. Passed on, since an early end would look like a whole response.
+    Panicked(Box<dyn Any + Send>),
+    /// Nothing is kept from here on: the caller reads the rest at its own speed.
+    Rest(Pin<Box<R>>),
+}
+
+/// The sending side. When it is dropped, the body is over.
+pub(crate) type Feed<R> = UnboundedSender<Fed<R>>;
+
+impl<R: Body> ResponseBody<R> {
+    pub(crate) fn pass(body: R) -> Self {
+        Self {
+            inner: Inner::Pass { body },
+        }
+    }
+
+    pub(crate) fn whole(whole: Whole) -> Self {
+        Self {
+            inner: Inner::Whole { whole },
+        }
+    }
+
+    pub(crate) fn fed() -> (Feed<R>, Self) {
+        let (feed, receiver) = unbounded_channel();
+        let inner = Inner::Fed { feed: receiver };
+        (feed, Self { inner })
+    }
+}
+
+impl<R: Body<Data = Bytes>> Body for ResponseBody<R> {
+    type Data = Bytes;
+    type Error = R::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, R::Error>>> {
+        let rest = match self.as_mut().project().inner.project() {
+            Projected::Pass { body } => return body.poll_frame(cx),
+            Projected::Whole { whole } => return Poll::Ready(whole.next().map(Ok)),
+            Projected::Rest { body } => return body.as_mut().poll_frame(cx),
+            Projected::Fed { feed } => match ready!(feed.poll_recv(cx)) {
+                None => return Poll::Ready(None),
+                Some(Fed::Frame(frame)) => return Poll::Ready(Some(Ok(frame))),
+                Some(Fed::Failed(error)) => return Poll::Ready(Some(Err(error))),
+                Some(Fed::Panicked(payload)) => resume_unwind(payload),
+                Some(Fed::Rest(body)) => body,
+            },
+        };
+        self.as_mut()
+            .project()
+            .inner
+            .set(Inner::Rest { body: rest });
+        self.poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.inner {
+            Inner::Pass { body } => body.is_end_stream(),
+            Inner::Whole { whole } => whole.is_over(),
+            Inner::Fed { feed } => feed.is_closed() && feed.is_empty(),
+            Inner::Rest { body } => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.inner {
+            Inner::Pass { body } => body.size_hint(),
+            Inner::Whole { whole } => whole.size_hint(),
+            Inner::Fed { .. } => SizeHint::new(),
+            Inner::Rest { body } => body.size_hint(),
+        }
+    }
+}
+
+impl<R: Body> Default for ResponseBody<R> {
+    fn default() -> Self {
+        Self::whole(Whole::default())
+    }
+}
+
+impl<R: Body> fmt::Debug for ResponseBody<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.inner {
+            Inner::Pass { .. } => "ResponseBody::Pass",
+            Inner::Whole { .. } => "ResponseBody::Whole",
+            Inner::Fed { .. } => "ResponseBody::Fed",
+            Inner::Rest { .. } => "ResponseBody::Rest",
+        })
+    }
+}

@@ -1,0 +1,478 @@
+//! The settings of the layer.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderName, Method, Response, StatusCode};
+use tokio::sync::Semaphore;
+use tower_claim::http::{Gate, IntoBusinessKey, KeySource, KeySyntax, RenderRefusal};
+use tower_claim::{
+    Carry, Clock, ConfigError, Detached, DynClaimStore, Entropy, Keeper, LapsePolicy, Namespace,
+    OsEntropy, Refusal, Renewal, RunOn, SystemClock, Terms,
+};
+
+use crate::admit::OnBusy;
+use crate::counts::Counters;
+use crate::entry::EntryRules;
+use crate::fingerprint::Bound;
+use crate::headers::HeaderRules;
+use crate::layer::{IdempotencyLayer, LayerId};
+use crate::outcome::{Outcome, default_outcome};
+use crate::scope::IntoScope;
+use crate::shared::{OutcomeRule, Shared};
+use crate::wait::Followers;
+
+/// `Idempotency-Key`.
+const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const MIB: usize = 1024 * 1024;
+
+/// Builds an [`IdempotencyLayer`]. Made by [`IdempotencyLayer::builder`].
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_claim::MemoryStore;
+/// use tower_idempotency::{IdempotencyLayer, OnBusy};
+///
+/// let layer = IdempotencyLayer::builder(MemoryStore::new())
+///     .scope(|req| req.headers.get("x-tenant")?.to_str().ok().map(str::to_owned))
+///     .require_key()
+///     .on_busy(OnBusy::Wait(Duration::from_secs(5)))
+///     .build()?;
+/// # let _ = layer;
+/// # Ok::<(), tower_claim::ConfigError>(())
+/// ```
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct IdempotencyBuilder {
+    store: Arc<dyn DynClaimStore>,
+    clock: Arc<dyn Clock>,
+    entropy: Arc<dyn Entropy>,
+    run_on: RunOn,
+    entry: EntryRules,
+    header: HeaderName,
+    syntax: KeySyntax,
+    derived: Option<KeySource>,
+    lease: Duration,
+    renewal: Renewal,
+    max_hold: Option<Duration>,
+    on_lapse: LapsePolicy,
+    unfinished_keep: Duration,
+    trust_forgetful_store: bool,
+    retention: Duration,
+    on_busy: OnBusy,
+    max_waiters: usize,
+    max_in_flight: usize,
+    max_request_body: usize,
+    max_response_body: usize,
+    headers: HeaderRules,
+    outcome: OutcomeRule,
+    render: Option<RenderRefusal>,
+    detached: Detached,
+}
+
+impl IdempotencyBuilder {
+    pub(crate) fn new(store: Arc<dyn DynClaimStore>) -> Self {
+        let methods = [Method::POST, Method::PATCH, Method::PUT, Method::DELETE];
+        Self {
+            store,
+            clock: Arc::new(SystemClock),
+            entropy: Arc::new(OsEntropy),
+            run_on: RunOn::Thread,
+            entry: EntryRules {
+                layer: LayerId::next(),
+                gate: Gate::new().methods(methods),
+                source: KeySource::header(HEADER, KeySyntax::Lenient),
+                require_key: false,
+                scope: None,
+                require_scope: false,
+                namespace: Namespace::default(),
+                bound: Bound::Payload,
+            },
+            header: HEADER,
+            syntax: KeySyntax::Lenient,
+            derived: None,
+            lease: Terms::default().lease(),
+            renewal: Renewal::Always,
+            max_hold: None,
+            on_lapse: LapsePolicy::TakeOver,
+            unfinished_keep: DAY,
+            trust_forgetful_store: false,
+            retention: DAY,
+            on_busy: OnBusy::Reject,
+            max_waiters: 10_000,
+            max_in_flight: 10_000,
+            max_request_body: MIB,
+            max_response_body: MIB,
+            headers: HeaderRules::default(),
+            outcome: Arc::new(default_outcome),
+            render: None,
+            detached: Detached::new(),
+        }
+    }
+
+    /// The request header that carries the key. Default: `Idempotency-Key`.
+    pub fn header(mut self, name: HeaderName) -> Self {
+        self.header = name;
+        self
+    }
+
+    /// How the key header is read. Default: [`KeySyntax::Lenient`].
+    pub fn key_syntax(mut self, syntax: KeySyntax) -> Self {
+        self.syntax = syntax;
+        self
+    }
+
+    /// Refuses a request without a key (400 `key-missing`). Default: it passes, unguarded.
+    pub fn require_key(mut self) -> Self {
+        self.entry.require_key = true;
+        self
+    }
+
+    /// Derives the key on the server instead of reading a header: named fields, text or a number. `None`
+    /// is a request without a key. Default: the header.
+    ///
+    /// Derived keys are for intents that exist once by themselves ("the announcement of this classroom",
+    /// "the invoice of this month"), not for "two orders that look alike". They belong together with a
+    /// unique index in the database.
+    ///
+    /// ```
+    /// use tower_claim::MemoryStore;
+    /// use tower_claim::http::KeyFields;
+    /// use tower_idempotency::IdempotencyLayer;
+    ///
+    /// let once_per_classroom = IdempotencyLayer::builder(MemoryStore::new())
+    ///     .derived_key(|req| {
+    ///         let room = req.uri.path().strip_prefix("/classrooms/")?;
+    ///         Some(KeyFields::new().field("classroom", room.strip_suffix("/announcement")?))
+    ///     })
+    ///     .first_payload_wins()
+    ///     .build()?;
+    /// # let _ = once_per_classroom;
+    /// # Ok::<(), tower_claim::ConfigError>(())
+    /// ```
+    pub fn derived_key<F, K>(mut self, key: F) -> Self
+    where
+        F: Fn(&Parts) -> K + Send + Sync + 'static,
+        K: IntoBusinessKey,
+    {
+        self.derived = Some(KeySource::function(key));
+        self
+    }
+
+    /// Leaves query, content type and body out of the fingerprint: a repeat with another text is replayed
+    /// the first one's answer. For derived keys. Default: another payload under one key is refused (422
+    /// `key-reused`).
+    pub fn first_payload_wins(mut self) -> Self {
+        self.entry.bound = Bound::Target;
+        self
+    }
+
+    /// Whose request it is: text or a number, or `None` where it cannot be told. Keys of two scopes never
+    /// meet. Take it from what an authentication layer outside has verified. Default: one scope for all.
+    ///
+    /// ```
+    /// use tower_claim::MemoryStore;
+    /// use tower_idempotency::IdempotencyLayer;
+    ///
+    /// #[derive(Clone)]
+    /// struct Tenant(u64);
+    ///
+    /// let layer = IdempotencyLayer::builder(MemoryStore::new())
+    ///     .scope(|req| req.extensions.get::<Tenant>().map(|tenant| tenant.0))
+    ///     .require_scope()
+    ///     .build()?;
+    /// # let _ = layer;
+    /// # Ok::<(), tower_claim::ConfigError>(())
+    /// ```
+    pub fn scope<F, S>(mut self, scope: F) -> Self
+    where
+        F: Fn(&Parts) -> S + Send + Sync + 'static,
+        S: IntoScope,
+    {
+        self.entry.scope = Some(Arc::new(move |parts| scope(parts).into_scope()));
+        self
+    }
+
+    /// Refuses a request whose scope cannot be told (400 `scope-missing`). Default: such requests share
+    /// one scope of their own.
+    pub fn require_scope(mut self) -> Self {
+        self.entry.require_scope = true;
+        self
+    }
+
+    /// Keeps the keys of two applications on one store apart. Default: `default`.
+    pub fn namespace(mut self, namespace: Namespace) -> Self {
+        self.entry.namespace = namespace;
+        self
+    }
+
+    /// Limits the layer to methods, routes and a predicate, and holds the switch that turns it off, or to
+    /// observe-only, while it runs. Default: POST, PATCH, PUT and DELETE on every route. In observe-only
+    /// mode requests pass untouched; [`Counts`](crate::Counts) tell how many would have been guarded.
+    ///
+    /// ```
+    /// use http::Method;
+    /// use tower_claim::MemoryStore;
+    /// use tower_claim::http::{Gate, Mode, Switch};
+    /// use tower_idempotency::IdempotencyLayer;
+    ///
+    /// let switch = Switch::new(Mode::Observe);
+    /// let layer = IdempotencyLayer::builder(MemoryStore::new())
+    ///     .gate(Gate::new().methods([Method::POST]).switch(switch.clone()))
+    ///     .build()?;
+    /// switch.set(Mode::On);
+    /// # let _ = layer;
+    /// # Ok::<(), tower_claim::ConfigError>(())
+    /// ```
+    pub fn gate(mut self, gate: Gate) -> Self {
+        self.entry.gate = gate;
+        self
+    }
+
+    /// How long a run may be silent before its key is open to a takeover. Default: 30 s; renewed at a
+    /// third of it while the handler runs.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// Whether the claim of a running handler is renewed. Default: [`Renewal::Always`]. Without renewal
+    /// the handler runs on past its lease, and a repeat may take over.
+    pub fn renewal(mut self, renewal: Renewal) -> Self {
+        self.renewal = renewal;
+        self
+    }
+
+    /// The longest time one run is renewed: a handler that hangs for ever keeps its key no longer.
+    /// Default: that of [`Terms`], 10 minutes.
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.max_hold = Some(max_hold);
+        self
+    }
+
+    /// What a run that lapsed (a crash, a pause) means. Default: [`LapsePolicy::TakeOver`], a repeat runs
+    /// again: for handlers whose effects are one transaction, or can be repeated. Under
+    /// [`LapsePolicy::Hold`] the outcome is unknown, and a repeat is told so.
+    pub fn on_lapse(mut self, policy: LapsePolicy) -> Self {
+        self.on_lapse = policy;
+        self
+    }
+
+    /// How long after a lapse an unfinished record binds its fingerprint, and an unknown outcome stays
+    /// unknown. Default: 24 hours.
+    pub fn unfinished_keep(mut self, keep: Duration) -> Self {
+        self.unfinished_keep = keep;
+        self
+    }
+
+    /// Allows [`LapsePolicy::Hold`] and the point of no return on an engine that may forget what it
+    /// answered. After a failover of such an engine work may run twice. Default: not allowed.
+    pub fn trust_forgetful_store(mut self) -> Self {
+        self.trust_forgetful_store = true;
+        self
+    }
+
+    /// How long an outcome is kept and replayed. Default: 24 hours. May be shorter than the lease.
+    pub fn retention(mut self, retention: Duration) -> Self {
+        self.retention = retention;
+        self
+    }
+
+    /// What a repeat does while the first run is going. Default: [`OnBusy::Reject`].
+    pub fn on_busy(mut self, on_busy: OnBusy) -> Self {
+        self.on_busy = on_busy;
+        self
+    }
+
+    /// How many repeats wait at once, in all ([`OnBusy::Wait`]); one more is refused like under
+    /// [`OnBusy::Reject`]. Default: 10,000.
+    pub fn max_waiters(mut self, limit: usize) -> Self {
+        self.max_waiters = limit;
+        self
+    }
+
+    /// How many handlers run detached at once, in all; one more is refused (503 `overloaded`). Limits and
+    /// timeouts outside of this layer do not bound them: a caller that is gone frees its place there while
+    /// its handler runs on. Default: 10,000.
+    pub fn max_in_flight(mut self, limit: usize) -> Self {
+        self.max_in_flight = limit;
+        self
+    }
+
+    /// The largest request body that is read for the fingerprint, in bytes; a larger one is refused (413
+    /// `body-too-large`). Replaces the host's own limit, which this layer bypasses. Default: 1 MiB.
+    pub fn max_request_body(mut self, bytes: usize) -> Self {
+        self.max_request_body = bytes;
+        self
+    }
+
+    /// The largest response body that is kept, in bytes. Of a larger one, or an endless one, only the fact
+    /// is kept that the work is done: a repeat is told so (409 `response-not-kept`). Default: 1 MiB.
+    pub fn max_response_body(mut self, bytes: usize) -> Self {
+        self.max_response_body = bytes;
+        self
+    }
+
+    /// Keeps a response header that is dropped by default (hop-by-hop fields, dates, cookies, challenges,
+    /// traces, quotas).
+    pub fn keep_header(mut self, name: HeaderName) -> Self {
+        self.headers.keep(name);
+        self
+    }
+
+    /// Drops a response header from replays.
+    pub fn drop_header(mut self, name: HeaderName) -> Self {
+        self.headers.drop(name);
+        self
+    }
+
+    /// Which answers are outcomes to keep, by their status. [`NoEffect`](crate::NoEffect) and the point of
+    /// no return go before it; gRPC calls are judged by their gRPC status. Default: [`default_outcome`].
+    ///
+    /// ```
+    /// use tower_claim::MemoryStore;
+    /// use tower_idempotency::{IdempotencyLayer, Outcome, default_outcome};
+    ///
+    /// // A 404 may be there tomorrow.
+    /// let layer = IdempotencyLayer::builder(MemoryStore::new())
+    ///     .outcome(|status| match status.as_u16() {
+    ///         404 => Outcome::Release,
+    ///         _ => default_outcome(status),
+    ///     })
+    ///     .build()?;
+    /// # let _ = layer;
+    /// # Ok::<(), tower_claim::ConfigError>(())
+    /// ```
+    pub fn outcome(mut self, rule: impl Fn(StatusCode) -> Outcome + Send + Sync + 'static) -> Self {
+        self.outcome = Arc::new(rule);
+        self
+    }
+
+    /// Replaces the text of refusals. Default: problem documents (RFC 9457), gRPC trailers where the
+    /// request is gRPC.
+    pub fn on_refusal(
+        mut self,
+        render: impl Fn(&Refusal, Response<Bytes>) -> Response<Bytes> + Send + Sync + 'static,
+    ) -> Self {
+        self.render = Some(Arc::new(render));
+        self
+    }
+
+    /// Takes something of the caller's task, such as a task-local, along to the handler, which runs in a
+    /// task of its own. Default: the tracing span only (feature `tracing`).
+    pub fn carry(mut self, carry: impl Carry) -> Self {
+        self.detached = self.detached.carrying(carry);
+        self
+    }
+
+    /// The clock. Default: [`SystemClock`].
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Where nonces come from. Default: [`OsEntropy`].
+    pub fn entropy(mut self, entropy: Arc<dyn Entropy>) -> Self {
+        self.entropy = entropy;
+        self
+    }
+
+    /// Where the keeper runs. Default: [`RunOn::Thread`]; [`RunOn::Task`] is for tests in paused time.
+    pub fn run_on(mut self, run_on: RunOn) -> Self {
+        self.run_on = run_on;
+        self
+    }
+
+    /// The layer.
+    ///
+    /// # Errors
+    ///
+    /// A lease that is too short to be renewed or for the store's engine; a zero where zero does not mean
+    /// off; [`LapsePolicy::Hold`] on an engine that may forget; [`RunOn::Task`] outside of a runtime. The
+    /// text says what to write instead.
+    pub fn build(self) -> Result<IdempotencyLayer, ConfigError> {
+        let mut terms = Terms::builder(self.lease)
+            .renewal(self.renewal)
+            .on_lapse(self.on_lapse)
+            .unfinished_keep(self.unfinished_keep);
+        if let Some(max_hold) = self.max_hold {
+            terms = terms.max_hold(max_hold);
+        }
+        if self.trust_forgetful_store {
+            terms = terms.trust_forgetful_store();
+        }
+        let terms = terms.build()?;
+        terms.check_against(&self.store.dyn_capabilities())?;
+        let wait = match self.on_busy {
+            OnBusy::Wait(limit) => limit,
+            OnBusy::Reject => Duration::MAX,
+        };
+        refuse_zero("retention", self.retention.is_zero(), "use 24 hours")?;
+        refuse_zero("on_busy", wait.is_zero(), "use OnBusy::Reject")?;
+        refuse_zero("max_waiters", self.max_waiters == 0, "use OnBusy::Reject")?;
+        refuse_zero("max_in_flight", self.max_in_flight == 0, "use at least 1")?;
+        if self.max_in_flight > Semaphore::MAX_PERMITS {
+            return Err(ConfigError::new(
+                "max_in_flight",
+                format!("use at most {}", Semaphore::MAX_PERMITS),
+            ));
+        }
+        let keeper = Keeper::builder(Arc::clone(&self.store))
+            .clock(Arc::clone(&self.clock))
+            .entropy(Arc::clone(&self.entropy))
+            .run_on(self.run_on)
+            .build()?;
+        Ok(self.assemble(keeper, terms))
+    }
+
+    /// The layer with nothing but defaults, which need no checks.
+    pub(crate) fn defaults(self) -> IdempotencyLayer {
+        let keeper = Keeper::new(Arc::clone(&self.store));
+        self.assemble(keeper, Terms::default())
+    }
+
+    fn assemble(self, keeper: Keeper, terms: Terms) -> IdempotencyLayer {
+        let mut entry = self.entry;
+        entry.source = self
+            .derived
+            .unwrap_or_else(|| KeySource::header(self.header, self.syntax));
+        IdempotencyLayer::of(Shared {
+            keeper,
+            terms,
+            entry,
+            on_busy: self.on_busy,
+            followers: Followers::new(self.max_waiters),
+            retention: self.retention,
+            max_request_body: self.max_request_body,
+            max_response_body: self.max_response_body,
+            headers: self.headers,
+            outcome: self.outcome,
+            render: self.render,
+            detached: self.detached.with_clock(self.clock),
+            in_flight: Arc::new(Semaphore::new(self.max_in_flight)),
+            counters: Counters::default(),
+        })
+    }
+}
+
+fn refuse_zero(setting: &'static str, is_zero: bool, mend: &str) -> Result<(), ConfigError> {
+    if is_zero {
+        return Err(ConfigError::new(setting, format!("zero: {mend}")));
+    }
+    Ok(())
+}
+
+impl fmt::Debug for IdempotencyBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IdempotencyBuilder")
+            .field("store", &self.store)
+            .field("entry", &self.entry)
+            .field("lease", &self.lease)
+            .field("retention", &self.retention)
+            .field("on_busy", &self.on_busy)
+            .finish_non_exhaustive()
+    }
+}

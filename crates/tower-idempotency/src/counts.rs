@@ -1,0 +1,73 @@
+//! What the layer did, in numbers.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counts {
+    ($($(#[doc = $doc:literal])* $name:ident,)*) => {
+        /// How often the layer did what, since it was built. Read it with
+        /// [`IdempotencyLayer::counts`](crate::IdempotencyLayer::counts).
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+        #[non_exhaustive]
+        pub struct Counts {
+            $($(#[doc = $doc])* pub $name: u64,)*
+        }
+
+        #[derive(Debug, Default)]
+        pub(crate) struct Counters {
+            $(pub(crate) $name: Counter,)*
+        }
+
+        impl Counters {
+            pub(crate) fn read(&self) -> Counts {
+                Counts { $($name: self.$name.0.load(Ordering::Relaxed),)* }
+            }
+        }
+    };
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+counts! {
+    /// Handlers that were started, takeovers included.
+    runs,
+    /// Of those, the ones that took over from a lapsed run.
+    takeovers,
+    /// Answers from the record.
+    replays,
+    /// Refusals because the first run is still going.
+    in_progress,
+    /// Refusals because the key was used for another payload.
+    key_reused,
+    /// Refusals because the outcome of the first run is unknown.
+    outcome_unknown,
+    /// Refusals because the work is done and its response was not kept.
+    not_kept,
+    /// Refusals because the store did not answer, was full, or held an unreadable record.
+    store_failures,
+    /// Other refusals: keys, scopes, bodies, limits, shutdown.
+    other_refusals,
+    /// Outcomes kept with their response.
+    kept,
+    /// Outcomes kept without their response.
+    tombstones,
+    /// Keys given back without an outcome.
+    released,
+    /// Runs whose outcome was not accepted, because another run had taken over.
+    superseded,
+    /// Outcomes that the store did not confirm. The response was sent all the same, the keeper goes on
+    /// trying.
+    unconfirmed,
+    /// Handlers that panicked.
+    panics,
+    /// In observe-only mode: requests that would have been guarded.
+    observed,
+    /// In observe-only mode: requests that would have been refused for their key or scope.
+    observed_refusals,
+}

@@ -1,0 +1,180 @@
+//! From a request with a key to its answer: read, claim, run detached.
+
+use std::error::Error as StdError;
+use std::future::poll_fn;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::request::Parts;
+use http::{Request, Response};
+use http_body::Body;
+use tokio::sync::oneshot;
+use tower_claim::{Code, Refusal};
+use tower_service::Service;
+
+use crate::admit::Admitted;
+use crate::body::{ReadError, RequestBody, ResponseBody, Whole, read_request};
+use crate::entry::Guarded;
+use crate::fingerprint;
+use crate::keep::settle;
+use crate::open::OpenRun;
+use crate::reply::Reply;
+use crate::run::IdempotentRun;
+use crate::shared::Shared;
+use crate::stage::Row;
+
+/// The inner service of one call.
+pub(crate) enum Inner<S> {
+    /// Polled ready: it may hold a place under a limit.
+    Ready(S),
+    /// Not polled.
+    Idle(S),
+}
+
+impl<S: Clone> Inner<S> {
+    /// Gives back what the ready service holds: a request that waits for another's answer must not take
+    /// the place that the other may need.
+    fn idle(self) -> Self {
+        match self {
+            Self::Ready(service) => Self::Idle(service.clone()),
+            idle => idle,
+        }
+    }
+
+    async fn call<Q>(self, request: Q) -> Result<S::Response, S::Error>
+    where
+        S: Service<Q>,
+    {
+        let mut service = match self {
+            Self::Ready(service) => service,
+            Self::Idle(mut service) => {
+                poll_fn(|cx| service.poll_ready(cx)).await?;
+                service
+            }
+        };
+        service.call(request).await
+    }
+}
+
+/// What the caller gets.
+pub(crate) type Answer<R, E> = Result<Response<ResponseBody<R>>, E>;
+
+/// The whole way of a request with a key.
+pub(crate) async fn guarded<S, B, R>(
+    shared: Arc<Shared>,
+    inner: Inner<S>,
+    mut parts: Parts,
+    body: B,
+    entry: Guarded,
+) -> Answer<R, S::Error>
+where
+    S: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn StdError + Send + Sync>>,
+    R: Body<Data = Bytes> + Send + 'static,
+    R::Error: Send + 'static,
+{
+    let responder = shared.responder(&parts);
+    let row = Row::of(&parts.extensions);
+    let refuse = |refusal: Refusal| {
+        row.rejected();
+        Ok(responder.respond(refusal))
+    };
+    if shared.detached.is_closed() {
+        return refuse(shared.refused(Refusal::new(Code::ShuttingDown)));
+    }
+
+    // The whole body before anything is claimed: a broken upload leaves nothing behind, and a repeat with
+    // another payload is told so also while the first run is going.
+    let bodyless = fingerprint::has_no_body(&parts, &body);
+    let (data, trailers) = match read_request(body, shared.max_request_body).await {
+        Ok(read) => read,
+        Err(ReadError::TooLarge) => {
+            return refuse(shared.refused(Refusal::new(Code::BodyTooLarge)));
+        }
+        Err(ReadError::Broken) => return refuse(shared.refused(Refusal::new(Code::BodyBroken))),
+    };
+    let print = fingerprint::of(shared.entry.bound, &parts, (!bodyless).then_some(&data[..]));
+
+    let mut inner = Some(inner);
+    let mut waiting = None;
+    let admitted = shared.admit(entry.key, print, || {
+        inner = inner.take().map(Inner::idle);
+        waiting = Some(row.waits_for(entry.key));
+    });
+    let admitted = admitted.await;
+    drop(waiting);
+    let claim = match admitted {
+        Admitted::Run(claim) => claim,
+        Admitted::Answer(reply) => {
+            if let Reply::Refuse(_) = reply {
+                row.rejected();
+            }
+            return Ok(responder.respond(reply));
+        }
+    };
+    let permit = Arc::clone(&shared.in_flight).try_acquire_owned();
+    let (Some(inner), Ok(permit)) = (inner, permit) else {
+        let _ = claim.release().await;
+        return refuse(shared.refused(Refusal::new(Code::Overloaded)));
+    };
+
+    shared.counters.runs.add();
+    if claim.took_over().is_some() {
+        shared.counters.takeovers.add();
+    }
+    let outer = parts.extensions.get::<IdempotentRun>().cloned();
+    let run = IdempotentRun::new(entry.business_key, claim, shared.entry.layer, outer);
+    parts.extensions.insert(run.clone());
+    let request = Request::from_parts(parts, RequestBody::read(Whole::of(data, trailers)));
+    let (answer, answered) = oneshot::channel();
+    let open = OpenRun {
+        shared: Arc::clone(&shared),
+        key: entry.key,
+        run,
+        responder: responder.clone(),
+        row: row.clone(),
+        _permit: permit,
+    };
+    let execution = execute(open, inner, request, answer);
+    // Nobody waits for the task itself: it outlives its answer where the response streams.
+    if let Err(why) = shared.detached.spawn(row.clone().scope(execution)) {
+        return refuse(shared.refused(why.into()));
+    }
+    match answered.await {
+        Ok(answer) => answer,
+        // The task is gone without a word: its runtime is shutting down.
+        Err(_) => refuse(shared.refused(Refusal::new(Code::ShuttingDown))),
+    }
+}
+
+/// Runs the handler to its end, whoever listens.
+async fn execute<S, Q, R>(
+    open: OpenRun,
+    inner: Inner<S>,
+    request: Q,
+    answer: oneshot::Sender<Answer<R, S::Error>>,
+) where
+    S: Service<Q, Response = Response<R>> + Clone,
+    R: Body<Data = Bytes> + Send + 'static,
+    R::Error: Send + 'static,
+{
+    // The call itself may panic, too, not only its future: hence the async block.
+    let called = async move { inner.call(request).await };
+    match AssertUnwindSafe(called).catch_unwind().await {
+        Ok(Ok(response)) => settle(open, response, answer).await,
+        Ok(Err(error)) => {
+            open.release().await;
+            let _ = answer.send(Err(error));
+        }
+        Err(_panic) => {
+            open.panicked().await;
+            let refusal = Refusal::new(Code::HandlerPanicked);
+            let _ = answer.send(Ok(open.responder.respond(refusal)));
+        }
+    }
+}

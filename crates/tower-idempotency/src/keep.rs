@@ -1,0 +1,319 @@
+//! Keeps the response of a run, and lets it go.
+//!
+//! The record is kept *before* the last byte leaves, so that who repeats a request right after its answer
+//! is replayed it. A response of known length up to the cap is collected first; one of unknown length
+//! streams through while it is kept, and only its end is held back. Over the cap the outcome is kept without
+//! its response, as soon as that is known.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::header::CONTENT_LENGTH;
+use http::{HeaderMap, Response};
+use http_body::{Body, Frame};
+use http_body_util::BodyExt;
+use tokio::sync::oneshot;
+use tower_claim::store::Value;
+
+use crate::body::{Fed, Feed, ResponseBody, Whole};
+use crate::execute::Answer;
+use crate::open::{OpenRun, Settled};
+use crate::outcome::{NoEffect, Outcome, grpc_outcome};
+use crate::record::Head;
+
+/// Settles the run by its response, and sends that.
+pub(crate) async fn settle<R, E>(
+    open: OpenRun,
+    response: Response<R>,
+    answer: oneshot::Sender<Answer<R, E>>,
+) where
+    R: Body<Data = Bytes> + Send + 'static,
+    R::Error: Send,
+{
+    let verdict = Verdict::by_head(&open, &response);
+    if verdict == Verdict::Now(Outcome::Release) {
+        open.release().await;
+        let _ = answer.send(Ok(response.map(ResponseBody::pass)));
+        return;
+    }
+    let length = known_length(&response);
+    if length.is_some_and(|length| length > open.shared.max_response_body as u64) {
+        // Too big by its own word: kept without the response, which is then sent untouched.
+        let sent = match open.finish(Value::Tombstone).await {
+            Settled::Stands => response.map(ResponseBody::pass),
+            Settled::Superseded => open.responder.respond(open.answer_after_loss().await),
+        };
+        let _ = answer.send(Ok(sent));
+        return;
+    }
+    let head = Head::new(response.status(), response.headers(), &open.shared.headers);
+    let tape = Tape::up_to(open.shared.max_response_body);
+    if length.is_some() {
+        let sent = collect(&open, verdict, head, tape, response).await;
+        let _ = answer.send(Ok(sent));
+    } else {
+        let (feed, fed) = ResponseBody::fed();
+        let (parts, body) = response.into_parts();
+        let _ = answer.send(Ok(Response::from_parts(parts, fed)));
+        stream(&open, verdict, head, tape, Box::pin(body), &feed).await;
+    }
+}
+
+/// When it is known whether the answer is an outcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Now(Outcome),
+    /// gRPC tells its status in the trailers.
+    InTrailers,
+}
+
+impl Verdict {
+    fn by_head<R>(open: &OpenRun, response: &Response<R>) -> Self {
+        if open.run.is_marked() {
+            Self::Now(Outcome::Keep)
+        } else if response.extensions().get::<NoEffect>().is_some() {
+            Self::Now(Outcome::Release)
+        } else if !open.is_grpc(response.headers()) {
+            Self::Now((open.shared.outcome)(response.status()))
+        } else if response.headers().contains_key("grpc-status") {
+            Self::Now(grpc_outcome(Some(response.headers())))
+        } else {
+            Self::InTrailers
+        }
+    }
+
+    fn at_the_end(self, open: &OpenRun, trailers: Option<&HeaderMap>) -> Outcome {
+        match self {
+            Self::Now(outcome) => outcome,
+            Self::InTrailers if open.run.is_marked() => Outcome::Keep,
+            Self::InTrailers => grpc_outcome(trailers),
+        }
+    }
+}
+
+fn known_length<R: Body>(response: &Response<R>) -> Option<u64> {
+    response.body().size_hint().exact().or_else(|| {
+        let length = response.headers().get(CONTENT_LENGTH)?;
+        length.to_str().ok()?.parse().ok()
+    })
+}
+
+/// Of known length: first the body, then the record, then the answer.
+async fn collect<R>(
+    open: &OpenRun,
+    verdict: Verdict,
+    head: Head,
+    mut tape: Tape,
+    response: Response<R>,
+) -> Response<ResponseBody<R>>
+where
+    R: Body<Data = Bytes>,
+{
+    let (parts, body) = response.into_parts();
+    let mut body = Box::pin(body);
+    let end = loop {
+        if body.is_end_stream() {
+            break End::Whole;
+        }
+        match next_frame(&mut body).await {
+            None => break End::Whole,
+            Some(Ok(frame)) => match tape.keep(frame) {
+                Ok(_) => {}
+                Err(over) => break End::Over(over),
+            },
+            Some(Err(broken)) => break End::Broken(broken),
+        }
+    };
+    let (settled, body) = match end {
+        End::Whole => {
+            let settled = settle_whole(open, verdict, head, &tape).await;
+            (settled, ResponseBody::whole(tape.into_whole()))
+        }
+        End::Over(frame) => {
+            // It lied about its length: over the cap all the same.
+            let settled = open.finish(Value::Tombstone).await;
+            let (feed, fed) = tape.into_fed();
+            let _ = feed.send(Fed::Frame(frame));
+            let _ = feed.send(Fed::Rest(body));
+            (settled, fed)
+        }
+        End::Broken(broken) => {
+            let settled = give_back(open, broken.is_panic()).await;
+            let (feed, fed) = tape.into_fed();
+            broken.send_to(&feed);
+            (settled, fed)
+        }
+    };
+    if settled == Settled::Superseded {
+        return open.responder.respond(open.answer_after_loss().await);
+    }
+    Response::from_parts(parts, body)
+}
+
+/// Of unknown length: each frame goes out as it comes, the end after the record.
+///
+/// The answer is out already: when another run took over meanwhile, that can only be counted.
+async fn stream<R>(
+    open: &OpenRun,
+    verdict: Verdict,
+    head: Head,
+    mut tape: Tape,
+    mut body: Pin<Box<R>>,
+    feed: &Feed<R>,
+) where
+    R: Body<Data = Bytes>,
+{
+    // Nobody listens any more and the claim is gone, `max_hold` at the latest: this never ends.
+    let given_up = async {
+        feed.closed().await;
+        open.run.lost().await;
+    };
+    let mut given_up = pin!(given_up);
+    let mut held_back = None;
+    let settled = loop {
+        let frame = tokio::select! {
+            biased;
+            frame = next_frame(&mut body) => frame,
+            () = &mut given_up => break open.finish(Value::Tombstone).await,
+        };
+        match frame {
+            None => break settle_whole(open, verdict, head, &tape).await,
+            Some(Err(broken)) => {
+                give_back(open, broken.is_panic()).await;
+                broken.send_to(feed);
+                return;
+            }
+            Some(Ok(frame)) => match tape.keep(frame) {
+                Err(over) => {
+                    let settled = open.finish(Value::Tombstone).await;
+                    let _ = feed.send(Fed::Frame(over));
+                    let _ = feed.send(Fed::Rest(body));
+                    break settled;
+                }
+                Ok(frame) if frame.is_trailers() || body.is_end_stream() => {
+                    held_back = Some(frame);
+                    break settle_whole(open, verdict, head, &tape).await;
+                }
+                Ok(frame) => {
+                    let _ = feed.send(Fed::Frame(frame));
+                }
+            },
+        }
+    };
+    if settled == Settled::Superseded {
+        open.shared.counters.superseded.add();
+    }
+    if let Some(frame) = held_back {
+        let _ = feed.send(Fed::Frame(frame));
+    }
+}
+
+/// The response is there, to its end.
+async fn settle_whole(open: &OpenRun, verdict: Verdict, head: Head, tape: &Tape) -> Settled {
+    match verdict.at_the_end(open, tape.trailers.as_ref()) {
+        Outcome::Keep => {
+            let record = head.with_body(tape.chunks.iter(), tape.trailers.as_ref());
+            open.finish(Value::Kept(record)).await
+        }
+        Outcome::Release => open.release().await,
+    }
+}
+
+/// How the reading of a body ended.
+enum End<E> {
+    Whole,
+    /// With this frame it is over the cap.
+    Over(Frame<Bytes>),
+    Broken(Broken<E>),
+}
+
+/// The body broke off: that is no outcome.
+enum Broken<E> {
+    Error(E),
+    Panic(Box<dyn Any + Send>),
+}
+
+async fn give_back(open: &OpenRun, panicked: bool) -> Settled {
+    if panicked {
+        open.panicked().await
+    } else {
+        open.release().await
+    }
+}
+
+impl<E> Broken<E> {
+    fn is_panic(&self) -> bool {
+        matches!(self, Self::Panic(_))
+    }
+
+    fn send_to<R: Body<Error = E>>(self, feed: &Feed<R>) {
+        let _ = feed.send(match self {
+            Self::Error(error) => Fed::Failed(error),
+            Self::Panic(payload) => Fed::Panicked(payload),
+        });
+    }
+}
+
+async fn next_frame<R>(body: &mut Pin<Box<R>>) -> Option<Result<Frame<Bytes>, Broken<R::Error>>>
+where
+    R: Body<Data = Bytes>,
+{
+    let frame = AssertUnwindSafe(body.frame()).catch_unwind().await;
+    match frame {
+        Ok(frame) => frame.map(|frame| frame.map_err(Broken::Error)),
+        Err(payload) => Some(Err(Broken::Panic(payload))),
+    }
+}
+
+/// What was read of a body, up to the cap.
+struct Tape {
+    chunks: VecDeque<Bytes>,
+    trailers: Option<HeaderMap>,
+    room: usize,
+}
+
+impl Tape {
+    fn up_to(cap: usize) -> Self {
+        Self {
+            chunks: VecDeque::new(),
+            trailers: None,
+            room: cap,
+        }
+    }
+
+    /// Keeps a copy of a frame (data is shared, not copied). An error when it does not fit.
+    fn keep(&mut self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, Frame<Bytes>> {
+        if let Some(data) = frame.data_ref() {
+            match self.room.checked_sub(data.len()) {
+                Some(room) => self.room = room,
+                None => return Err(frame),
+            }
+            if !data.is_empty() {
+                self.chunks.push_back(data.clone());
+            }
+        } else if let Some(trailers) = frame.trailers_ref() {
+            self.trailers = Some(trailers.clone());
+        }
+        Ok(frame)
+    }
+
+    fn into_whole(self) -> Whole {
+        Whole {
+            chunks: self.chunks,
+            trailers: self.trailers,
+        }
+    }
+
+    /// A body that begins with what was read.
+    fn into_fed<R: Body>(self) -> (Feed<R>, ResponseBody<R>) {
+        let (feed, fed) = ResponseBody::fed();
+        for chunk in self.chunks {
+            let _ = feed.send(Fed::Frame(Frame::data(chunk)));
+        }
+        (feed, fed)
+    }
+}

@@ -1,0 +1,103 @@
+//! The layer.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tower_claim::ClaimStore;
+use tower_layer::Layer;
+
+use crate::builder::IdempotencyBuilder;
+use crate::counts::Counts;
+use crate::service::Idempotency;
+use crate::shared::Shared;
+
+/// Tells layer values apart, so that one that a request meets twice guards it once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LayerId(u64);
+
+impl LayerId {
+    pub(crate) fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Runs each business request once, and answers its repeats from the record of the first.
+///
+/// Clones are one layer value: they share the keeper, the counts, the limits. Keep one and clone it, since
+/// axum calls `layer()` once per route.
+#[derive(Clone)]
+pub struct IdempotencyLayer {
+    shared: Arc<Shared>,
+}
+
+impl IdempotencyLayer {
+    /// A layer with safe defaults on this store: those that the settings of [`builder`](Self::builder)
+    /// state. **Set a [scope](IdempotencyBuilder::scope)** where more than one tenant calls.
+    pub fn new(store: impl ClaimStore) -> Self {
+        Self::builder(store).defaults()
+    }
+
+    /// Starts a layer with settings.
+    pub fn builder(store: impl ClaimStore) -> IdempotencyBuilder {
+        IdempotencyBuilder::new(Arc::new(store))
+    }
+
+    pub(crate) fn of(shared: Shared) -> Self {
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// How often the layer did what, since it was built.
+    pub fn counts(&self) -> Counts {
+        self.shared.counters.read()
+    }
+
+    /// How many handlers run, or stream a response that is being kept.
+    pub fn in_flight(&self) -> usize {
+        self.shared.detached.running()
+    }
+
+    /// For shutdown: refuses new runs (`shutting-down`; requests without a key still pass), and waits for
+    /// the handlers that run detached and for what is left to the keeper. `false` when `timeout` passes
+    /// first: the rest goes on.
+    ///
+    /// # Cancellation
+    ///
+    /// New runs stay refused; nothing else happens.
+    pub async fn drain(&self, timeout: Duration) -> bool {
+        let clock = self.shared.clock();
+        let until = clock.now() + timeout;
+        if !self.shared.detached.drain(timeout).await {
+            return false;
+        }
+        let left = until.saturating_since(clock.now());
+        self.shared.keeper.drain(left).await
+    }
+}
+
+impl<S> Layer<S> for IdempotencyLayer {
+    type Service = Idempotency<S>;
+
+    fn layer(&self, inner: S) -> Idempotency<S> {
+        Idempotency::new(inner, Arc::clone(&self.shared))
+    }
+}
+
+impl fmt::Debug for IdempotencyLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IdempotencyLayer")
+            .field("store", self.shared.keeper.store())
+            .field("entry", &self.shared.entry)
+            .field("on_busy", &self.shared.on_busy)
+            .field("terms", &self.shared.terms)
+            .field("retention", &self.shared.retention)
+            .field("max_request_body", &self.shared.max_request_body)
+            .field("max_response_body", &self.shared.max_response_body)
+            .field("detached", &self.shared.detached)
+            .finish_non_exhaustive()
+    }
+}

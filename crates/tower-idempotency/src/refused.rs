@@ -1,0 +1,50 @@
+//! When there is no point of no return.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+use tower_claim::{Code, NoPointOfNoReturn, Refusal};
+
+/// There is no point of no return here: **the work must not begin**. Answer with it: the caller is told to
+/// come again (with the feature `axum` it is a response; else see [`to_refusal`](Self::to_refusal)).
+#[derive(Debug)]
+pub struct PointRefused {
+    why: NoPointOfNoReturn,
+}
+
+impl PointRefused {
+    /// Why.
+    pub fn why(&self) -> &NoPointOfNoReturn {
+        &self.why
+    }
+
+    /// The refusal to answer with: 409 `lease-lost` with the reason where the claim is lost, else 503
+    /// `store-unavailable`. Put [`NoEffect`](crate::NoEffect) into the response's extensions, so that a
+    /// repeat runs.
+    pub fn to_refusal(&self) -> Refusal {
+        match &self.why {
+            NoPointOfNoReturn::Lost(loss) => {
+                Refusal::new(Code::LeaseLost).with_reason(loss.as_str())
+            }
+            _ => Refusal::new(Code::StoreUnavailable).with_detail(self.why.to_string()),
+        }
+    }
+}
+
+impl From<NoPointOfNoReturn> for PointRefused {
+    fn from(why: NoPointOfNoReturn) -> Self {
+        Self { why }
+    }
+}
+
+impl fmt::Display for PointRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.why.fmt(f)
+    }
+}
+
+impl StdError for PointRefused {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.why.source()
+    }
+}

@@ -1,0 +1,180 @@
+//! What the handler sees of its run.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tower_claim::http::BusinessKey;
+use tower_claim::store::TookOver;
+use tower_claim::{Claim, Loss, NoPointOfNoReturn, Token};
+
+use crate::layer::LayerId;
+use crate::refused::PointRefused;
+
+/// The run of a handler behind the layer, in the request's extensions (with the feature `axum` an
+/// extractor): which intent it serves, which attempt it is, and the point of no return.
+///
+/// Clones are the same run. It is over with the handler's answer; kept longer it can do nothing more.
+///
+/// ```
+/// use tower_idempotency::{IdempotentRun, PointRefused};
+///
+/// # struct Order;
+/// async fn pay(run: IdempotentRun, order: Order) -> Result<(), PointRefused> {
+///     // Whatever fails up to here may be tried again by a repeat of the request.
+///     run.point_of_no_return().await?;
+///     // From here on the answer is kept, also a 500; a crash leaves the outcome unknown.
+///     # let _ = order;
+///     Ok(())
+/// }
+/// ```
+#[derive(Clone)]
+pub struct IdempotentRun {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    key: BusinessKey,
+    token: Token,
+    attempt: u32,
+    took_over: Option<TookOver>,
+    /// Gone when the run is over.
+    claim: Mutex<Option<Claim>>,
+    marked: AtomicBool,
+    layer: LayerId,
+    outer: Option<IdempotentRun>,
+}
+
+impl IdempotentRun {
+    pub(crate) fn new(
+        key: BusinessKey,
+        claim: Claim,
+        layer: LayerId,
+        outer: Option<IdempotentRun>,
+    ) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                key,
+                token: claim.token(),
+                attempt: claim.attempt(),
+                took_over: claim.took_over().cloned(),
+                claim: Mutex::new(Some(claim)),
+                marked: AtomicBool::new(false),
+                layer,
+                outer,
+            }),
+        }
+    }
+
+    /// The business key of this request.
+    pub fn key(&self) -> &BusinessKey {
+        &self.inner.key
+    }
+
+    /// The fencing token of this run: above those of all runs before it under this key. A resource that
+    /// remembers the highest token it has seen can refuse a run that was taken over.
+    pub fn token(&self) -> Token {
+        self.inner.token
+    }
+
+    /// 1 for the first run, one more for each that took over after a lapse.
+    pub fn attempt(&self) -> u32 {
+        self.inner.attempt
+    }
+
+    /// The run before this one, if it lapsed (a crash, a pause) and this one took over. Its effects may be
+    /// there already, and it may not be dead.
+    pub fn took_over(&self) -> Option<&TookOver> {
+        self.inner.took_over.as_ref()
+    }
+
+    /// Whether the claim is still held, by comparing clocks.
+    ///
+    /// # Errors
+    ///
+    /// How it was lost; [`Loss::Ended`] when the run is over.
+    pub fn check(&self) -> Result<(), Loss> {
+        self.claim().map_or(Err(Loss::Ended), |claim| claim.check())
+    }
+
+    /// Resolves when the claim is lost. The handler is *not* stopped then: stop by yourself where that is
+    /// safe. A run that is over resolves at once.
+    pub fn lost(&self) -> impl Future<Output = Loss> + Send + 'static + use<> {
+        let lost = self.claim().map(|claim| claim.lost());
+        async move {
+            match lost {
+                Some(lost) => lost.await,
+                None => Loss::Ended,
+            }
+        }
+    }
+
+    /// Says that what follows cannot be taken back or tried twice: a payment, a letter. Go on only after
+    /// `Ok`. One trip to the store.
+    ///
+    /// From then on every answer is kept and replayed, also a 5xx; and after a crash, a panic or a lapse the
+    /// outcome is *unknown*: nobody runs again until an operator resolves it or its unfinished keep has
+    /// passed.
+    ///
+    /// # Errors
+    ///
+    /// [`PointRefused`] when the claim is lost, when the store does not answer clearly, or when its
+    /// engine may forget what it answered. The work must not begin then. The mark may be in the record all
+    /// the same, where the answer was lost.
+    ///
+    /// # Cancellation
+    ///
+    /// After a drop the mark may or may not be in the record.
+    pub async fn point_of_no_return(&self) -> Result<(), PointRefused> {
+        let Some(claim) = self.claim() else {
+            return Err(NoPointOfNoReturn::Lost(Loss::Ended).into());
+        };
+        claim.point_of_no_return().await?;
+        self.inner.marked.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    pub(crate) fn is_marked(&self) -> bool {
+        self.inner.marked.load(Ordering::Acquire)
+    }
+
+    /// Whether this layer, or one around the run, is already at work on the request.
+    pub(crate) fn is_of(&self, layer: LayerId) -> bool {
+        let mut run = Some(self);
+        while let Some(at) = run {
+            if at.inner.layer == layer {
+                return true;
+            }
+            run = at.inner.outer.as_ref();
+        }
+        false
+    }
+
+    /// Ends the run: the claim goes to who settles it. Clones that a handler left behind cannot hold it up.
+    pub(crate) fn end(&self) -> Option<Claim> {
+        self.lock().take()
+    }
+
+    fn claim(&self) -> Option<Claim> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Claim>> {
+        self.inner
+            .claim
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for IdempotentRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IdempotentRun")
+            .field("key", &self.inner.key)
+            .field("token", &self.inner.token)
+            .field("attempt", &self.inner.attempt)
+            .field("marked", &self.is_marked())
+            .finish_non_exhaustive()
+    }
+}

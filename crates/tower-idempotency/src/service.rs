@@ -1,0 +1,85 @@
+//! The service.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::mem;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use tower_service::Service;
+
+use crate::body::{RequestBody, ResponseBody};
+use crate::entry::Entry;
+use crate::execute::{Inner, guarded};
+use crate::future::ResponseFuture;
+use crate::shared::Shared;
+
+/// Runs each business request once. Made by [`IdempotencyLayer`](crate::IdempotencyLayer).
+#[derive(Clone)]
+pub struct Idempotency<S> {
+    inner: S,
+    shared: Arc<Shared>,
+}
+
+impl<S> Idempotency<S> {
+    pub(crate) fn new(inner: S, shared: Arc<Shared>) -> Self {
+        Self { inner, shared }
+    }
+
+    /// The inner service.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+}
+
+impl<S, B, R> Service<Request<B>> for Idempotency<S>
+where
+    S: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn StdError + Send + Sync>>,
+    R: Body<Data = Bytes> + Send + 'static,
+    R::Error: Send + 'static,
+{
+    type Response = Response<ResponseBody<R>>;
+    type Error = S::Error;
+    type Future = ResponseFuture<S::Future, R, S::Error>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let (parts, body) = request.into_parts();
+        match self.shared.look_at(&parts) {
+            Entry::Pass => {
+                let request = Request::from_parts(parts, RequestBody::pass(body));
+                ResponseFuture::pass(self.inner.call(request))
+            }
+            Entry::Refuse(refusal) => {
+                let refusal = self.shared.refused(refusal);
+                ResponseFuture::ready(self.shared.responder(&parts).respond(refusal))
+            }
+            Entry::Guard(entry) => {
+                // The service that was polled ready goes into the call, a fresh clone takes its place: the
+                // clone has not been polled, and calling it instead would break its contract.
+                let fresh = self.inner.clone();
+                let ready = Inner::Ready(mem::replace(&mut self.inner, fresh));
+                let shared = Arc::clone(&self.shared);
+                ResponseFuture::guarded(Box::pin(guarded(shared, ready, parts, body, entry)))
+            }
+        }
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for Idempotency<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Idempotency")
+            .field("inner", &self.inner)
+            .finish_non_exhaustive()
+    }
+}
