@@ -1,0 +1,298 @@
+//! The core: equal calls become one. No HTTP, no tower.
+
+use std::fmt;
+use std::future::Future;
+use std::hash::Hash;
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use tokio::runtime::Handle;
+use tower_claim::Moment;
+
+use crate::builder::{Policy, SingleFlightBuilder};
+use crate::call::{ByFn, Call};
+use crate::caller::Caller;
+use crate::error::FlightError;
+use crate::state::State;
+use crate::table::{Keyed, Table};
+use crate::task::{Drained, Tasks};
+
+/// What a caller gets: the call's own output, untouched, when nobody joined it, or a shared copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flown<O, T> {
+    /// The caller led the flight, and nobody else waited when it ended.
+    Alone(O),
+    /// The result that all who waited got.
+    Shared(T),
+}
+
+impl<T> Flown<T, T> {
+    /// The result, however it came.
+    pub fn into_inner(self) -> T {
+        let (Self::Alone(value) | Self::Shared(value)) = self;
+        value
+    }
+}
+
+/// Calls with equal keys that are asked for at the same time become one call.
+///
+/// The call runs inline in the first caller (the *leader*) until somebody joins; from then on it is a task
+/// of its own, and no caller's fate is another's:
+///
+/// | What happens | Nobody joined | Somebody joined |
+/// |---|---|---|
+/// | the leader's future is dropped | the call is dropped with it | the others get the result of the one call |
+/// | the leader (or a follower) is not polled | it waits for itself | the others get the result |
+/// | the call fails | the leader gets the error | all get it, in one `Arc`; it is not kept |
+/// | the call panics, or making it does | the panic is passed on | all get [`FlightError::Panicked`] |
+/// | everybody leaves | the call is dropped | the call is dropped |
+///
+/// The key is free again afterwards, in every case. Clones share their flights; nothing else does.
+///
+/// `T` is what is shared (cloned for each caller: wrap it in an `Arc` if it is large), `E` the call's error,
+/// `O` the call's own output where that differs from `T`
+/// ([`builder_sharing`](SingleFlight::builder_sharing)).
+///
+/// A follower needs a tokio runtime with its timer enabled, to move the call into a task; a caller that
+/// leads needs none. Not re-entrant: a call that asks for its own key waits for itself until it is too old.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// use std::sync::Arc;
+/// use tower_single_flight::SingleFlight;
+///
+/// let flights: SingleFlight<u32, Arc<str>, std::io::Error> = SingleFlight::new();
+/// let one = flights.run(7, || async { Ok("row 7".into()) });
+/// let other = flights.run(7, || async { Ok("never called".into()) });
+/// let (one, other) = tokio::join!(biased; one, other);
+/// # let _ = (one, other);
+/// # });
+/// ```
+pub struct SingleFlight<K, T, E = std::convert::Infallible, O = T> {
+    pub(crate) core: Arc<Core<K, T, E, O>>,
+}
+
+pub(crate) struct Core<K, T, E, O> {
+    pub(crate) table: Table<Flight<K, T, E, O>>,
+    pub(crate) share: Share<O, T>,
+    pub(crate) policy: Policy,
+    pub(crate) tasks: Arc<Tasks>,
+}
+
+pub(crate) type CallFuture<O, E> = BoxFuture<'static, Result<O, E>>;
+pub(crate) type Outcome<T, E> = Result<T, FlightError<E>>;
+type FlightState<T, E, O> = State<CallFuture<O, E>, O, Outcome<T, E>, Handle>;
+
+/// How the call's own output becomes what is shared.
+pub(crate) enum Share<O, T> {
+    Now(fn(O) -> T),
+    Later(Arc<dyn Fn(O) -> BoxFuture<'static, T> + Send + Sync>),
+}
+
+/// One shared call.
+pub(crate) struct Flight<K, T, E, O> {
+    hash: u64,
+    key: K,
+    pub(crate) started: Moment,
+    state: Mutex<FlightState<T, E, O>>,
+    /// How many leaders were elected for this key since its first call began; shared by the flights of
+    /// one line. Made when the first is elected.
+    pub(crate) elected: OnceLock<Arc<AtomicU32>>,
+    pub(crate) leader: Caller,
+}
+
+impl<K, T, E, O> Flight<K, T, E, O> {
+    pub(crate) fn new(hash: u64, key: K, started: Moment) -> Self {
+        Self {
+            hash,
+            key,
+            started,
+            state: Mutex::new(State::new()),
+            elected: OnceLock::new(),
+            leader: Caller::current(),
+        }
+    }
+
+    /// The next flight of a line in which leaders were elected.
+    pub(crate) fn in_line(self, elected: Arc<AtomicU32>) -> Self {
+        Self {
+            elected: elected.into(),
+            ..self
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, FlightState<T, E, O>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K, T, E, O> Keyed<K> for Flight<K, T, E, O> {
+    fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    fn key(&self) -> &K {
+        &self.key
+    }
+}
+
+impl<K, T, E, O> Core<K, T, E, O> {
+    /// Publishes, frees the key, then wakes: a woken caller that calls again starts a new flight.
+    pub(crate) fn land(&self, flight: &Arc<Flight<K, T, E, O>>, outcome: Outcome<T, E>) {
+        let wake = flight.lock().land(outcome);
+        self.table.remove(flight);
+        wake.all();
+    }
+
+    /// The call was dropped; whoever joined meanwhile enters again.
+    pub(crate) fn close(&self, flight: &Arc<Flight<K, T, E, O>>) {
+        let wake = flight.lock().closed();
+        self.table.remove(flight);
+        wake.all();
+    }
+}
+
+impl<K, T, E> SingleFlight<K, T, E> {
+    /// Flights with the defaults of [`SingleFlight::builder`].
+    pub fn new() -> Self {
+        Self::with(Policy::default(), Share::Now(|output| output))
+    }
+
+    /// Chooses the settings.
+    pub fn builder() -> SingleFlightBuilder<K, T, E> {
+        SingleFlightBuilder::new(Share::Now(|output| output))
+    }
+
+    /// Runs `call`, or waits for the one with an equal key that is running.
+    ///
+    /// `call` is called when the future is first polled, and only if this caller leads. Dropping the
+    /// future leaves the flight; the call goes on while anybody else waits for it.
+    pub fn run<F, Fut>(
+        &self,
+        key: K,
+        call: F,
+    ) -> impl Future<Output = Result<T, FlightError<E>>> + Send + use<K, T, E, F, Fut>
+    where
+        K: Hash + Eq + Send + Sync + 'static,
+        T: Clone + Send + 'static,
+        E: Send + Sync + 'static,
+        F: FnOnce() -> Fut + Send,
+        Fut: Future<Output = Result<T, E>> + Send + 'static,
+    {
+        let call = self.fly(key, call);
+        async move { call.await.map(Flown::into_inner) }
+    }
+}
+
+impl<K, T, E, O> SingleFlight<K, T, E, O> {
+    pub(crate) fn with(policy: Policy, share: Share<O, T>) -> Self {
+        Self {
+            core: Arc::new(Core {
+                table: Table::new(policy.shards),
+                share,
+                policy,
+                tasks: Arc::default(),
+            }),
+        }
+    }
+
+    /// Like [`SingleFlight::builder`], for calls whose own output is not what is shared. A lone leader
+    /// keeps its output untouched ([`Flown::Alone`]); `share` turns it into `T` when somebody waits for
+    /// it. It runs in the flight's task; the followers wait for it too.
+    pub fn builder_sharing<S, Fut>(share: S) -> SingleFlightBuilder<K, T, E, O>
+    where
+        S: Fn(O) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = T> + Send + 'static,
+    {
+        SingleFlightBuilder::new(Share::Later(Arc::new(move |output| {
+            Box::pin(share(output))
+        })))
+    }
+
+    /// Like [`SingleFlight::run`], but tells the call's own output from a shared copy.
+    pub fn fly<F, Fut>(
+        &self,
+        key: K,
+        call: F,
+    ) -> impl Future<Output = Result<Flown<O, T>, FlightError<E>>> + Send + use<K, T, E, O, F, Fut>
+    where
+        K: Hash + Eq + Send + Sync + 'static,
+        T: Clone + Send + 'static,
+        E: Send + Sync + 'static,
+        O: Send + 'static,
+        F: FnOnce() -> Fut + Send,
+        Fut: Future<Output = Result<O, E>> + Send + 'static,
+    {
+        Call::new(Arc::clone(&self.core), key, ByFn(call))
+    }
+
+    /// Like [`SingleFlight::fly`], but never joins a call that began before this one: it starts a new
+    /// flight, which later callers join.
+    pub fn fly_fresh<F, Fut>(
+        &self,
+        key: K,
+        call: F,
+    ) -> impl Future<Output = Result<Flown<O, T>, FlightError<E>>> + Send + use<K, T, E, O, F, Fut>
+    where
+        K: Hash + Eq + Send + Sync + 'static,
+        T: Clone + Send + 'static,
+        E: Send + Sync + 'static,
+        O: Send + 'static,
+        F: FnOnce() -> Fut + Send,
+        Fut: Future<Output = Result<O, E>> + Send + 'static,
+    {
+        Call::new(Arc::clone(&self.core), key, ByFn(call)).fresh(true)
+    }
+
+    /// How many flights callers can join right now.
+    pub fn flights(&self) -> usize {
+        self.core.table.fold(0, |sum, _| sum + 1)
+    }
+
+    /// How many callers follow in those flights. Leaders are not counted.
+    pub fn followers(&self) -> usize {
+        self.core
+            .table
+            .fold(0, |sum, flight| sum + flight.lock().followers())
+    }
+
+    /// How many calls run in a task of their own.
+    pub fn tasks(&self) -> usize {
+        self.core.tasks.running()
+    }
+
+    /// Waits until no call runs in a task of its own, `timeout` at most. Stop taking requests first: a
+    /// flight that is joined meanwhile is waited for too.
+    pub async fn drain(&self, timeout: Duration) -> Drained {
+        self.core
+            .tasks
+            .drain(&*self.core.policy.clock, timeout)
+            .await
+    }
+}
+
+impl<K, T, E> Default for SingleFlight<K, T, E> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K, T, E, O> Clone for SingleFlight<K, T, E, O> {
+    fn clone(&self) -> Self {
+        Self {
+            core: Arc::clone(&self.core),
+        }
+    }
+}
+
+impl<K, T, E, O> fmt::Debug for SingleFlight<K, T, E, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SingleFlight")
+            .field("policy", &self.core.policy)
+            .field("flights", &self.flights())
+            .field("tasks", &self.tasks())
+            .finish()
+    }
+}

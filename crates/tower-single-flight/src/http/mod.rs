@@ -1,0 +1,20 @@
+//! The layer for HTTP services.
+
+mod aloft;
+mod answer;
+mod body;
+mod builder;
+mod future;
+mod gather;
+mod layer;
+mod learned;
+mod limit;
+mod request;
+mod response;
+mod service;
+
+pub use body::FlightBody;
+pub use builder::SingleFlightLayerBuilder;
+pub use future::ResponseFuture;
+pub use layer::SingleFlightLayer;
+pub use service::SingleFlightService;

@@ -1,0 +1,131 @@
+//! The service: decides what becomes of a request.
+
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Request, Response};
+use http_body::Body;
+use tower_claim::http::Mode;
+use tower_service::Service;
+
+use super::aloft::is_aloft;
+use super::answer::Slot;
+use super::body::FlightBody;
+use super::future::{FlightLaunch, HttpCore, ResponseFuture};
+use super::layer::Shared;
+use super::learned::Lesson;
+use super::request::{KeyRule, Sharing};
+use crate::call::Call;
+use crate::core::Share;
+use crate::cores::Resolved;
+
+/// The service [`SingleFlightLayer`](crate::SingleFlightLayer) makes. Always ready.
+#[derive(Clone)]
+pub struct SingleFlightService<S> {
+    pub(super) inner: S,
+    pub(super) shared: Arc<Shared>,
+    pub(super) resolved: Resolved,
+}
+
+impl<S, B, R> Service<Request<B>> for SingleFlightService<S>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+    B: Body + Send + 'static,
+    R: Body<Data = Bytes> + Send + 'static,
+    R::Error: Send,
+{
+    type Response = Response<FlightBody<R>>;
+    type Error = S::Error;
+    type Future = ResponseFuture<S, B, R>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        // Readiness is the leader's matter, which readies a clone: a follower that had to get the inner
+        // service ready would wait for, or use up, what only calls should.
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let inner = self.inner.clone();
+        let has_body = !request.body().is_end_stream();
+        let (parts, body) = request.into_parts();
+        let plan = if has_body {
+            Plan::Pass
+        } else {
+            self.shared.plan(&parts)
+        };
+        match plan {
+            Plan::Pass => ResponseFuture::pass(inner, Request::from_parts(parts, body)),
+            Plan::Fly { key, fresh } => {
+                let launch = FlightLaunch {
+                    service: inner,
+                    parts,
+                    body,
+                    shared: Arc::clone(&self.shared),
+                };
+                let core = self.core::<R, S::Error>();
+                ResponseFuture::fly(Call::new(core, key, launch).fresh(fresh))
+            }
+        }
+    }
+}
+
+enum Plan {
+    Pass,
+    Fly { key: Vec<u8>, fresh: bool },
+}
+
+impl Shared {
+    fn plan(self: &Arc<Self>, parts: &Parts) -> Plan {
+        let sharing = self.rule.sharing(parts);
+        if sharing == Sharing::Never
+            || self.gate.mode(parts) != Mode::On
+            || is_aloft(&parts.extensions, self)
+        {
+            return Plan::Pass;
+        }
+        let Some(mut key) = self.rule.key(parts) else {
+            return Plan::Pass;
+        };
+        match self.learned.recall(&key, || self.sharing.clock.now()) {
+            Some(Lesson::Alone) => return Plan::Pass,
+            Some(Lesson::Vary(names)) => KeyRule::extend(&mut key, &parts.headers, &names),
+            None => {}
+        }
+        Plan::Fly {
+            key,
+            fresh: sharing == Sharing::LeadOnly,
+        }
+    }
+}
+
+impl<S> SingleFlightService<S> {
+    fn core<R, E>(&self) -> Arc<HttpCore<R, E>>
+    where
+        R: Body<Data = Bytes> + Send + 'static,
+        R::Error: Send,
+        E: Send + 'static,
+    {
+        let share = || {
+            let rule = Arc::clone(&self.shared.sharing);
+            Share::Later(Arc::new(move |led| {
+                let rule = Arc::clone(&rule);
+                Box::pin(async move { rule.share(led).await }) as _
+            }))
+        };
+        self.resolved
+            .core::<Vec<u8>, _, Slot<E>, _>(&self.shared.cores, share)
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for SingleFlightService<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SingleFlightService")
+            .field("inner", &self.inner)
+            .finish_non_exhaustive()
+    }
+}
