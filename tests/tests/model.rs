@@ -3,8 +3,6 @@
 //!
 //! `cargo test -p system-tests --test model -- --nocapture` shows the figures and the traces.
 
-#![allow(clippy::print_stdout)]
-
 use std::time::Instant;
 
 use system_tests::claim_model::{Config, Model, Property, Rules, Sends, search};

@@ -2,7 +2,7 @@
 //! searched breadth first to the fixpoint, with the promises checked at each step.
 //!
 //! **What is in it.** One key; owners A and B, each with one or two nonces; the store's rules
-//! (`record.rs`); the owners' rules (`owner.rs`); a network in which each call is sent up to twice, and
+//! (`record.rs`); the owners' rules (`owner.rs`, `hearing.rs`); a network in which each call is sent up to twice, and
 //! each copy arrives at any later time, in any order, or never, and its reply is heard or lost
 //! (`network.rs`); one owner's crash at any moment. Time is discrete and kept as *ticks left*, so nothing
 //! bounds how long a run lasts: a fixpoint speaks for runs of any length. Owners are never made to act, so
@@ -31,9 +31,12 @@
 //! A variant is the protocol without one of its [`Rules`]; the search then ends with the shortest [`Trace`]
 //! to a broken promise.
 
+mod action;
+mod answer;
 mod bits;
 mod config;
 mod configs;
+mod hearing;
 mod network;
 mod owner;
 mod properties;

@@ -142,6 +142,7 @@ impl Calls {
         }
     }
 
+    #[inline(always)]
     pub(super) fn code<const WRITE: bool>(&mut self, bits: &mut Bits<WRITE>) {
         let [claim_a, claim_b] = &mut self.claims;
         let [renew_a, renew_b] = &mut self.renews;

@@ -1,12 +1,12 @@
 //! An owner: what it does, and what it makes of the answers.
 
 use super::Model;
+use super::action::{Action, Kind};
 use super::bits::Bits;
 use super::config::{NonceId, Policy, Who};
 use super::network::{NONE, send};
 use super::properties::Breach;
-use super::record::Answer;
-use super::world::{Action, Kind, Step, World};
+use super::world::{Step, World};
 
 /// Where an owner is with the claim of its last nonce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -53,6 +53,7 @@ impl Owner {
         2 * who + usize::from(self.draws.saturating_sub(1))
     }
 
+    #[inline(always)]
     pub(super) fn code<const WRITE: bool>(&mut self, bits: &mut Bits<WRITE>) {
         let mut phase = self.phase as u8;
         bits.number(&mut phase, 3);
@@ -248,70 +249,5 @@ impl World {
             ..Owner::default()
         };
         Ok(())
-    }
-
-    /// Whether the owner waits for an answer of this kind.
-    pub(super) fn listens(&self, who: Who, kind: Kind, nonce: NonceId) -> bool {
-        let owner = self.owners[who];
-        let phase = match kind {
-            Kind::Claim => Phase::Claiming,
-            Kind::Renew | Kind::Mark => Phase::Holding,
-            Kind::Finish => Phase::Finishing,
-            Kind::Release => Phase::Releasing,
-        };
-        owner.phase == phase && owner.nonce(who) == nonce
-    }
-
-    /// The owner hears an answer to the call it sent `age` ticks ago.
-    pub(super) fn hear(
-        &mut self,
-        model: &Model,
-        who: Who,
-        answer: Answer,
-        age: u8,
-    ) -> Result<(), Breach> {
-        let nonce = self.owners[who].nonce(who);
-        let calls = &mut self.calls[nonce];
-        let owner = &mut self.owners[who];
-        match (owner.phase, answer) {
-            (Phase::Claiming, Answer::Granted { token, rest } | Answer::Mine { token, rest }) => {
-                calls.claim_open -= 1;
-                calls.token = token;
-                owner.phase = Phase::Holding;
-                owner.deadline = model.believable(rest, age);
-                Ok(())
-            }
-            (Phase::Claiming, Answer::Busy | Answer::Cooling | Answer::TooLate) => {
-                calls.claim_open -= 1;
-                if calls.claim_open == 0 && calls.claim_sent == model.config.sends.claim {
-                    return self.over(model, who, true);
-                }
-                Ok(())
-            }
-            (Phase::Claiming, _) => {
-                calls.claim_open -= 1;
-                self.over(model, who, true)
-            }
-            (Phase::Holding, Answer::Renewed { rest }) => {
-                owner.deadline = owner.deadline.max(model.believable(rest, age));
-                Ok(())
-            }
-            (Phase::Holding, Answer::Marked) => {
-                owner.marked = true;
-                Ok(())
-            }
-            (Phase::Holding, _) => {
-                owner.deadline = 0;
-                Ok(())
-            }
-            (Phase::Finishing, answer) => {
-                let checked = self
-                    .ghost
-                    .s5_a_repeat_is_answered_as_the_first(nonce, answer);
-                self.over(model, who, true).and(checked)
-            }
-            (Phase::Releasing, _) => self.over(model, who, true),
-            (Phase::Over | Phase::Crashed, _) => Ok(()),
-        }
     }
 }

@@ -4,9 +4,10 @@
 use std::fmt;
 
 use super::Model;
+use super::answer::{Answer, Arrival, Asker, Change};
 use super::bits::Bits;
 use super::config::{NEVER, NONCES, NonceId, Policy, down, owner_of};
-use super::record::{Answer, Arrival, Asker, Change, State, Store};
+use super::record::{State, Store};
 use super::world::World;
 
 /// The promises.
@@ -190,6 +191,7 @@ impl Ghost {
         self.effect_left = down(self.effect_left);
     }
 
+    #[inline(always)]
     pub(super) fn code<const WRITE: bool>(&mut self, bits: &mut Bits<WRITE>) {
         for nonce in 0..NONCES {
             bits.flag(&mut self.granted[nonce]);

@@ -1,6 +1,7 @@
 //! The store: the record of the one key, and the rules by which it answers.
 
 use super::Model;
+use super::answer::{Answer, Arrival, Asker, Change};
 use super::bits::Bits;
 use super::config::{NEVER, NONCES, NonceId, Policy, down, owner_of};
 
@@ -41,53 +42,6 @@ pub(super) struct Store {
     /// The engine's TTL, in the variant that has one.
     pub(super) ttl: u8,
     pub(super) memory: [Memory; NONCES],
-}
-
-/// A call as it arrives.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Arrival {
-    pub(super) nonce: NonceId,
-    /// 0: not known to the sender.
-    pub(super) token: u8,
-    /// Ticks to the call's `not_after`.
-    pub(super) not_after: u8,
-}
-
-/// What the store answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
-    Granted { token: u8, rest: u8 },
-    Mine { token: u8, rest: u8 },
-    Ended,
-    Busy,
-    Done,
-    Cooling,
-    Unknown,
-    TooLate,
-    Renewed { rest: u8 },
-    Marked,
-    Finished,
-    Released,
-    Already,
-    Lost,
-}
-
-/// What a call did to the record, for the checkers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change {
-    Nothing,
-    Granted,
-    Renewed,
-    Marked,
-    Finished,
-    Released,
-}
-
-/// Who asks for a grant.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Asker {
-    pub(super) policy: Policy,
-    pub(super) fingerprint: u8,
 }
 
 impl Store {
@@ -294,6 +248,7 @@ impl Store {
         self.state == State::Held && self.is_of(call) && self.left > 0
     }
 
+    #[inline(always)]
     pub(super) fn code<const WRITE: bool>(&mut self, bits: &mut Bits<WRITE>) {
         let mut state = self.state as u8;
         bits.number(&mut state, 2);

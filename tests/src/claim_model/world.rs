@@ -1,52 +1,14 @@
 //! One state of everything, and all that may happen next.
 
-use std::fmt;
-
 use super::Model;
+use super::action::{Action, Kind, Reply};
+use super::answer::{Answer, Arrival};
 use super::bits::{Bits, Packed};
-use super::config::{NONCES, NonceId, Who, owner_of};
+use super::config::{NONCES, NonceId, owner_of};
 use super::network::{Calls, NONE, take};
 use super::owner::{Owner, Phase};
 use super::properties::{Breach, Ghost};
-use super::record::{Answer, Arrival, State, Store};
-
-/// The calls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Claim,
-    Renew,
-    Mark,
-    Finish,
-    Release,
-}
-
-/// What happens in one step.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Action {
-    Tick,
-    Draw(Who),
-    Sends(Kind, NonceId),
-    HearsLate(NonceId),
-    GivesUp(NonceId),
-    Acts(NonceId),
-    CleansUp(NonceId),
-    Crash(Who),
-    Arrives {
-        kind: Kind,
-        nonce: NonceId,
-        answer: Answer,
-        reply: Reply,
-    },
-}
-
-/// What becomes of the reply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reply {
-    Heard,
-    Late,
-    /// Or nobody waits for it.
-    Lost,
-}
+use super::record::{State, Store};
 
 /// A step, and whether it kept the promises.
 #[derive(Debug)]
@@ -202,13 +164,14 @@ impl World {
                 told,
                 checked.and(heard),
             ));
-            if let Answer::Granted { token, rest } | Answer::Mine { token, rest } = answer {
-                if model.config.late_replies && world.calls[nonce].late_grant == NONE {
-                    let mut late = world;
-                    late.calls[nonce].token = token;
-                    late.calls[nonce].late_grant = model.believable(rest, age);
-                    out.push(Step::new(model, arrives(Reply::Late), late, checked));
-                }
+            if let Answer::Granted { token, rest } | Answer::Mine { token, rest } = answer
+                && model.config.late_replies
+                && world.calls[nonce].late_grant == NONE
+            {
+                let mut late = world;
+                late.calls[nonce].token = token;
+                late.calls[nonce].late_grant = model.believable(rest, age);
+                out.push(Step::new(model, arrives(Reply::Late), late, checked));
             }
         }
         out.push(Step::new(model, arrives(Reply::Lost), world, checked));
@@ -268,6 +231,7 @@ impl World {
         world
     }
 
+    #[inline(always)]
     fn code<const WRITE: bool>(&mut self, bits: &mut Bits<WRITE>) {
         self.store.code(bits);
         for owner in &mut self.owners {
@@ -277,49 +241,5 @@ impl World {
             calls.code(bits);
         }
         self.ghost.code(bits);
-    }
-}
-
-const NAMES: [&str; NONCES] = ["A1", "A2", "B1", "B2"];
-
-impl fmt::Display for Action {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Action::Tick => write!(f, "a tick passes"),
-            Action::Draw(who) => write!(f, "{} draws a nonce, sends Claim", ["A", "B"][who]),
-            Action::Sends(kind, nonce) => write!(f, "{} sends {kind:?}", NAMES[nonce]),
-            Action::HearsLate(nonce) => write!(f, "{} hears its late grant", NAMES[nonce]),
-            Action::GivesUp(nonce) => write!(f, "{} gives up", NAMES[nonce]),
-            Action::Acts(nonce) => write!(f, "{} does the work", NAMES[nonce]),
-            Action::CleansUp(nonce) => write!(f, "{} sends the clean-up Release", NAMES[nonce]),
-            Action::Crash(who) => write!(f, "{} crashes", ["A", "B"][who]),
-            Action::Arrives {
-                kind,
-                nonce,
-                answer,
-                reply,
-            } => write!(
-                f,
-                "{kind:?} of {} arrives: {answer:?}, {reply:?}",
-                NAMES[nonce]
-            ),
-        }
-    }
-}
-
-impl fmt::Display for Store {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.state {
-            State::Free => write!(f, "free, last token {}", self.token),
-            state => {
-                let mark = if self.marked { ", marked" } else { "" };
-                let owner = NAMES[usize::from(self.nonce)];
-                write!(
-                    f,
-                    "{state:?} by {owner}, token {}, {} left{mark}",
-                    self.token, self.left
-                )
-            }
-        }
     }
 }
