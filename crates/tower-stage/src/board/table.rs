@@ -42,9 +42,9 @@ impl Table {
     /// A free slot; `None`, and counted, when every slot has a request.
     pub(crate) fn take(&self) -> Option<Arc<Slot>> {
         let own = shard();
-        let slot = locked(&self.free[own])
-            .pop()
-            .or_else(|| self.steal(own))
+        let slot = self
+            .pop(own)
+            .or_else(|| (1..SHARDS).find_map(|step| self.pop((own + step) % SHARDS)))
             .or_else(|| self.grow(own));
         if slot.is_none() {
             self.untracked.fetch_add(1, Relaxed);
@@ -66,10 +66,10 @@ impl Table {
         self.untracked.load(Relaxed)
     }
 
-    /// A request often ends on another thread than it began: without this the table would grow while
-    /// slots lie idle next door.
-    fn steal(&self, own: usize) -> Option<Arc<Slot>> {
-        (1..SHARDS).find_map(|step| locked(&self.free[(own + step) % SHARDS]).pop())
+    /// Holds one lock at a time. `take` asks every shard before the table grows: a request often ends on
+    /// another thread than it began, and its slot would lie idle next door.
+    fn pop(&self, shard: usize) -> Option<Arc<Slot>> {
+        locked(&self.free[shard]).pop()
     }
 
     fn grow(&self, own: usize) -> Option<Arc<Slot>> {
