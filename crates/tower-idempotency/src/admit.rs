@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_claim::store::{DoneRecord, Value, Watched};
+use tower_claim::store::{DoneRecord, State, Value, Watched};
 use tower_claim::{Attempt, Claim, Code, Fingerprint, Key, Refusal, StoreError, Token};
 
 use crate::record;
@@ -108,10 +108,7 @@ impl Shared {
             Ok(Attempt::Cooling(cooling)) if cooling.same_fingerprint => {
                 self.in_progress(cooling.remaining)
             }
-            Ok(Attempt::Unknown(unknown)) if unknown.same_fingerprint => {
-                self.counters.outcome_unknown.add();
-                Code::OutcomeUnknown.into()
-            }
+            Ok(Attempt::Unknown(unknown)) if unknown.same_fingerprint => self.unknown(),
             Ok(_) => self.reused(),
             Err(error) => self.store_failed(&error),
         }
@@ -119,22 +116,29 @@ impl Shared {
 
     /// What a repeat would be told, for a run whose outcome was not accepted: it was taken over, and what
     /// it did must not be sent as if it stood. Never runs anything.
-    pub(crate) async fn answer_after_loss(&self, key: Key, token: Token) -> Reply {
-        let watch = self.keeper.store().dyn_watch(key, token);
-        let soon = self.clock().now() + WATCH_PAUSE;
-        let seen = tokio::select! {
-            biased;
-            seen = watch => seen,
-            () = self.clock().sleep_until(soon) => return self.in_progress(Duration::ZERO),
+    pub(crate) async fn answer_after_loss(&self, key: Key) -> Reply {
+        let store = self.keeper.store();
+        let record = match store.dyn_peek(key).await {
+            Ok(Some(record)) => record,
+            Ok(None) => return self.in_progress(Duration::ZERO),
+            Err(error) => return self.store_failed(&error),
         };
-        match seen {
-            Ok(Watched::Done(done)) => self.replay(&done),
-            Ok(Watched::Superseded { .. }) => match self.keeper.store().dyn_peek(key).await {
-                Ok(Some(record)) => self.in_progress(record.expires_in),
-                _ => self.in_progress(Duration::ZERO),
-            },
-            Ok(_) => self.in_progress(Duration::ZERO),
-            Err(error) => self.store_failed(&error),
+        match record.state {
+            State::Unknown => self.unknown(),
+            State::Done => {
+                // A done record is told at once; the limit is for a store that is fooled.
+                let soon = self.clock().now() + WATCH_PAUSE;
+                tokio::select! {
+                    biased;
+                    seen = store.dyn_watch(key, record.token) => match seen {
+                        Ok(Watched::Done(done)) => self.replay(&done),
+                        Ok(_) => self.in_progress(Duration::ZERO),
+                        Err(error) => self.store_failed(&error),
+                    },
+                    () = self.clock().sleep_until(soon) => self.in_progress(Duration::ZERO),
+                }
+            }
+            _ => self.in_progress(record.expires_in),
         }
     }
 
@@ -163,6 +167,11 @@ impl Shared {
     fn in_progress(&self, left: Duration) -> Reply {
         self.counters.in_progress.add();
         Refusal::new(Code::InProgress).with_retry_after(left).into()
+    }
+
+    fn unknown(&self) -> Reply {
+        self.counters.outcome_unknown.add();
+        Code::OutcomeUnknown.into()
     }
 
     fn reused(&self) -> Reply {

@@ -173,42 +173,42 @@ async fn stream<R>(
         open.run.lost().await;
     };
     let mut given_up = pin!(given_up);
-    let mut held_back = None;
-    let settled = loop {
+    loop {
         let frame = tokio::select! {
             biased;
             frame = next_frame(&mut body) => frame,
-            () = &mut given_up => break open.finish(Value::Tombstone).await,
+            () = &mut given_up => {
+                open.finish(Value::Tombstone).await;
+                break;
+            }
         };
         match frame {
-            None => break settle_whole(open, verdict, head, &tape).await,
+            None => {
+                settle_whole(open, verdict, head, &tape).await;
+                break;
+            }
             Some(Err(broken)) => {
                 give_back(open, broken.is_panic()).await;
                 broken.send_to(feed);
-                return;
+                break;
             }
             Some(Ok(frame)) => match tape.keep(frame) {
                 Err(over) => {
-                    let settled = open.finish(Value::Tombstone).await;
+                    open.finish(Value::Tombstone).await;
                     let _ = feed.send(Fed::Frame(over));
                     let _ = feed.send(Fed::Rest(body));
-                    break settled;
+                    break;
                 }
                 Ok(frame) if frame.is_trailers() || body.is_end_stream() => {
-                    held_back = Some(frame);
-                    break settle_whole(open, verdict, head, &tape).await;
+                    settle_whole(open, verdict, head, &tape).await;
+                    let _ = feed.send(Fed::Frame(frame));
+                    break;
                 }
                 Ok(frame) => {
                     let _ = feed.send(Fed::Frame(frame));
                 }
             },
         }
-    };
-    if settled == Settled::Superseded {
-        open.shared.counters.superseded.add();
-    }
-    if let Some(frame) = held_back {
-        let _ = feed.send(Fed::Frame(frame));
     }
 }
 

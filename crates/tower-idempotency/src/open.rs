@@ -46,7 +46,10 @@ impl OpenRun {
         };
         match claim.finish(value, self.shared.retention).await {
             Ok(Finish::Finished) => kept.add(),
-            Ok(_) => return Settled::Superseded,
+            Ok(_) => {
+                counters.superseded.add();
+                return Settled::Superseded;
+            }
             Err(_error) => {
                 // The work is done: its caller gets its answer, whatever the store is doing.
                 counters.unconfirmed.add();
@@ -79,9 +82,7 @@ impl OpenRun {
 
     /// What the caller of a superseded run is told.
     pub(crate) async fn answer_after_loss(&self) -> Reply {
-        self.shared
-            .answer_after_loss(self.key, self.run.token())
-            .await
+        self.shared.answer_after_loss(self.key).await
     }
 
     pub(crate) fn is_grpc(&self, headers: &HeaderMap) -> bool {

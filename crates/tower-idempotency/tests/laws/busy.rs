@@ -1,0 +1,202 @@
+//! Repeats that come while the first run is going.
+
+use futures_util::future::join_all;
+use tokio::time::Instant;
+use tower_claim::testing::Operation;
+use tower_idempotency::OnBusy;
+
+use crate::support::*;
+
+/// Starts a request in a task of its own and lets it get as far as it can.
+async fn start(service: &Service, ask: Ask) -> tokio::task::JoinHandle<Answer> {
+    let service = service.clone();
+    let running = tokio::spawn(async move { ask.send(&service).await });
+    tokio::time::sleep(ms(1)).await;
+    running
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repeat_of_a_running_request_is_told_when_to_come_again() {
+    let app = App::new();
+    let service = app.service();
+    let ask = post("/orders").key("k");
+    let first = start(&service, ask.clone().flags("delay=1000")).await;
+    let refused = ask.send(&service).await;
+    refused.assert_refused(409, "in-progress");
+    assert_eq!(refused.retry_after(), Some(30), "what is left of the lease");
+    let first = first.await.unwrap();
+    ask.send(&service).await.assert_replay_of(&first);
+    assert_eq!(app.effects(), 1);
+}
+
+/// The classroom that got its announcement many times: a lock that knew its owner by the thread let the
+/// same thread in again. Here there is one thread only.
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn the_same_thread_is_not_let_in_again() {
+    let app = App::new();
+    let once = app.builder().derived_key(|req| req.uri.path().to_owned());
+    let service = app.under(&once.first_payload_wins().build().unwrap());
+    let ask = post("/classrooms/7/announcement").flags("delay=100");
+    let asked = join_all((0..50).map(|_| ask.send(&service))).await;
+    let fresh: Vec<_> = asked.iter().filter(|a| a.status == 201).collect();
+    assert_eq!(fresh.len(), 1);
+    for answer in &asked {
+        if answer.status != 201 {
+            answer.assert_refused(409, "in-progress");
+        }
+    }
+    for _ in 0..50 {
+        ask.send(&service).await.assert_replay_of(fresh[0]);
+    }
+    assert_eq!(app.effects(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_payload_is_told_so_also_while_the_first_runs() {
+    let app = App::new();
+    for on_busy in [OnBusy::Reject, OnBusy::Wait(ms(10_000))] {
+        let service = app.under(&app.builder().on_busy(on_busy).build().unwrap());
+        let key = format!("{on_busy:?}");
+        let key: String = key.chars().filter(|c| c.is_alphanumeric()).collect();
+        let ask = post("/orders").key(&key);
+        let first = start(&service, ask.clone().body("{\"a\":1}").flags("delay=1000")).await;
+        let at = Instant::now();
+        ask.body("{\"a\":2}")
+            .send(&service)
+            .await
+            .assert_refused(422, "key-reused");
+        assert_eq!(at.elapsed(), ms(0));
+        first.await.unwrap().assert_fresh(201);
+    }
+    assert_eq!(app.effects(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn fifty_at_once_are_one_run_and_no_server_error() {
+    let app = App::new();
+    for (on_busy, replays) in [(OnBusy::Reject, false), (OnBusy::Wait(ms(5000)), true)] {
+        let layer = app.builder().on_busy(on_busy).build().unwrap();
+        let service = app.under(&layer);
+        let ask = post("/orders")
+            .key(if replays { "w" } else { "r" })
+            .flags("delay=200");
+        let all = join_all((0..50).map(|_| ask.send(&service))).await;
+        let first: Vec<_> = all
+            .iter()
+            .filter(|a| a.status == 201 && !a.is_replay())
+            .collect();
+        assert_eq!(first.len(), 1);
+        for answer in all.iter().filter(|a| a.is_replay() || a.status != 201) {
+            if replays {
+                answer.assert_replay_of(first[0]);
+            } else {
+                answer.assert_refused(409, "in-progress");
+            }
+        }
+        assert_eq!((layer.counts().runs, layer.counts().store_failures), (1, 0));
+    }
+    assert_eq!(app.effects(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_repeat_is_answered_the_moment_the_first_is_done() {
+    let app = App::new();
+    let service = app.under(
+        &app.builder()
+            .on_busy(OnBusy::Wait(ms(2000)))
+            .build()
+            .unwrap(),
+    );
+    let ask = post("/orders").key("k");
+    let at = Instant::now();
+    let first = start(&service, ask.clone().flags("delay=500")).await;
+    tokio::time::sleep(ms(49)).await;
+    let replay = ask.send(&service).await;
+    assert_eq!(at.elapsed(), ms(500));
+    replay.assert_replay_of(&first.await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_repeat_is_told_to_come_again_when_its_time_is_up() {
+    let app = App::new();
+    let service = app.under(
+        &app.builder()
+            .on_busy(OnBusy::Wait(ms(2000)))
+            .build()
+            .unwrap(),
+    );
+    let ask = post("/orders").key("k");
+    let first = start(&service, ask.clone().flags("delay=5000")).await;
+    let at = Instant::now();
+    let refused = ask.send(&service).await;
+    refused.assert_refused(409, "in-progress");
+    assert!(refused.retry_after().is_some());
+    assert_eq!(at.elapsed(), ms(2000));
+    first.await.unwrap().assert_fresh(201);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_repeat_runs_when_the_first_ends_without_an_outcome() {
+    let app = App::new();
+    let service = app.under(
+        &app.builder()
+            .on_busy(OnBusy::Wait(ms(2000)))
+            .build()
+            .unwrap(),
+    );
+    let ask = post("/orders").key("k");
+    let first = start(&service, ask.clone().flags("delay=500&status=503")).await;
+    let waiting = join_all((0..5).map(|_| ask.send(&service))).await;
+    first.await.unwrap().assert_fresh(503);
+    let fresh = waiting.iter().filter(|a| !a.is_replay()).count();
+    assert_eq!((fresh, app.effects()), (1, 2));
+    assert!(waiting.iter().all(|a| a.status == 201));
+}
+
+#[tokio::test(start_paused = true)]
+async fn followers_of_one_run_share_one_watch() {
+    let app = App::new();
+    let service = app.under(
+        &app.builder()
+            .on_busy(OnBusy::Wait(ms(2000)))
+            .build()
+            .unwrap(),
+    );
+    let ask = post("/orders").key("k").flags("delay=500");
+    let all = join_all((0..100).map(|_| ask.send(&service))).await;
+    assert_eq!(all.iter().filter(|a| a.is_replay()).count(), 99);
+    assert_eq!(app.store.faults().calls().of(Operation::Watch), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_wait_than_may() {
+    let app = App::new();
+    let wait = app.builder().on_busy(OnBusy::Wait(ms(2000)));
+    let service = app.under(&wait.max_waiters(3).build().unwrap());
+    let ask = post("/orders").key("k").flags("delay=500");
+    for _ in 0..2 {
+        let all = join_all((0..10).map(|_| ask.send(&service))).await;
+        let refused = all.iter().filter(|a| a.status == 409).count();
+        assert!(
+            refused == 6 || all.iter().all(Answer::is_replay),
+            "{refused}"
+        );
+    }
+    assert_eq!(app.effects(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_that_leaves_frees_its_place() {
+    let app = App::new();
+    let wait = app.builder().on_busy(OnBusy::Wait(ms(60_000)));
+    let service = app.under(&wait.max_waiters(1).build().unwrap());
+    let ask = post("/orders").key("k");
+    let first = start(&service, ask.clone().flags("delay=5000")).await;
+    for _ in 0..3 {
+        let gone = tokio::time::timeout(ms(10), ask.send(&service)).await;
+        assert!(gone.is_err(), "it waited");
+    }
+    ask.send(&service)
+        .await
+        .assert_replay_of(&first.await.unwrap());
+}

@@ -1,0 +1,167 @@
+//! Runs that lapse: a takeover, a late owner, an unknown outcome.
+
+use tower_claim::store::Resolution;
+use tower_claim::{ClaimAdmin, LapsePolicy, Renewal};
+use tower_idempotency::{IdempotencyBuilder, IdempotentRun};
+
+use crate::support::*;
+
+/// Without renewal a run lapses while its handler goes on.
+fn lapsing(app: &App) -> IdempotencyBuilder {
+    app.builder().lease(ms(200)).renewal(Renewal::Off)
+}
+
+fn spawn(service: &Service, ask: Ask) -> tokio::task::JoinHandle<Answer> {
+    let service = service.clone();
+    tokio::spawn(async move { ask.send(&service).await })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_run_cannot_overwrite_who_took_over() {
+    let app = App::new();
+    let layer = lapsing(&app).build().unwrap();
+    let service = app.under(&layer);
+    let ask = post("/orders").key("k");
+    let slow = ask.clone().flags("delay=600");
+    let a = spawn(&service, slow.clone());
+    tokio::time::sleep(ms(300)).await;
+    let b = spawn(&service, slow);
+    tokio::time::sleep(ms(301)).await;
+    // A is done and was not accepted: B holds the key.
+    let a = a.await.unwrap();
+    a.assert_refused(409, "in-progress");
+    tokio::time::sleep(ms(400)).await;
+    let b = b.await.unwrap();
+    b.assert_fresh(201);
+    assert!(b.text().contains("\"n\":2"));
+    ask.send(&service).await.assert_replay_of(&b);
+    let counts = layer.counts();
+    assert_eq!(
+        (app.effects(), counts.takeovers, counts.superseded),
+        (2, 1, 1)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_caller_of_a_late_run_gets_the_answer_of_the_winner() {
+    let app = App::new();
+    let service = app.under(&lapsing(&app).build().unwrap());
+    let ask = post("/orders").key("k");
+    let a = spawn(&service, ask.clone().flags("delay=1000"));
+    tokio::time::sleep(ms(300)).await;
+    let b = ask.send(&service).await;
+    b.assert_fresh(201);
+    a.await.unwrap().assert_replay_of(&b);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lapsed_run_that_nobody_took_over_still_counts() {
+    let app = App::new();
+    let service = app.under(&lapsing(&app).build().unwrap());
+    let ask = post("/orders").key("k");
+    let first = ask.clone().flags("delay=600").send(&service).await;
+    first.assert_fresh(201);
+    ask.send(&service).await.assert_replay_of(&first);
+    assert_eq!(app.effects(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewed_run_is_not_taken_over() {
+    let app = App::new();
+    let service = app.under(&app.builder().lease(ms(200)).build().unwrap());
+    let ask = post("/orders").key("k");
+    let first = spawn(&service, ask.clone().flags("delay=5000"));
+    for _ in 0..9 {
+        tokio::time::sleep(ms(500)).await;
+        ask.send(&service).await.assert_refused(409, "in-progress");
+    }
+    first.await.unwrap().assert_fresh(201);
+    assert_eq!(app.effects(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_takeover_needs_the_same_payload() {
+    let app = App::new();
+    let service = app.under(&lapsing(&app).build().unwrap());
+    let ask = post("/orders").key("k");
+    let _a = spawn(&service, ask.clone().flags("delay=60000"));
+    tokio::time::sleep(ms(300)).await;
+    ask.body("other")
+        .send(&service)
+        .await
+        .assert_refused(422, "key-reused");
+}
+
+#[tokio::test(start_paused = true)]
+async fn under_hold_a_lapse_is_no_reason_to_run_again() {
+    let app = App::new();
+    let service = app.under(&lapsing(&app).on_lapse(LapsePolicy::Hold).build().unwrap());
+    let ask = post("/orders").key("k");
+    let first = spawn(&service, ask.clone().flags("delay=1000"));
+    tokio::time::sleep(ms(300)).await;
+    ask.send(&service)
+        .await
+        .assert_refused(409, "outcome-unknown");
+    // The owner was only slow: its outcome is accepted.
+    let first = first.await.unwrap();
+    first.assert_fresh(201);
+    ask.send(&service).await.assert_replay_of(&first);
+    assert_eq!(app.effects(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_outcome_runs_again_when_an_operator_says_that_nothing_happened() {
+    let app = App::new();
+    let service = app.service();
+    let ask = post("/orders").key("k");
+    ask.clone()
+        .flags("commit&panic")
+        .send(&service)
+        .await
+        .assert_refused(500, "handler-panicked");
+    ask.send(&service)
+        .await
+        .assert_refused(409, "outcome-unknown");
+    let store = app.store.inner();
+    let record = store.scan(None, 10).await.unwrap().records.remove(0);
+    store
+        .resolve(record.key, record.token, Resolution::Absent)
+        .await
+        .unwrap();
+    ask.send(&service).await.assert_fresh(201);
+    assert_eq!(app.effects(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_handler_sees_its_key_its_attempt_and_whom_it_took_over() {
+    let app = App::new();
+    let layer = lapsing(&app).build().unwrap();
+    let (seen, mut runs) = tokio::sync::mpsc::unbounded_channel();
+    let handler = tower::service_fn(move |req: http::Request<_>| {
+        let _: &tower_idempotency::RequestBody<Body> = req.body();
+        let run: IdempotentRun = req.extensions().get().cloned().unwrap();
+        seen.send(run.clone()).unwrap();
+        async move {
+            let loss = run.lost().await;
+            assert_eq!(run.check(), Err(loss), "the handler runs on, and knows");
+            tokio::time::sleep(ms(500)).await;
+            Ok::<_, std::io::Error>(http::Response::new(body_of("done")))
+        }
+    });
+    let service = tower::Layer::layer(&layer, tower::util::BoxCloneSyncService::new(handler));
+    let ask = post("/orders").key("k");
+    let a = spawn(&service, ask.clone());
+    tokio::time::sleep(ms(300)).await;
+    let b = spawn(&service, ask);
+    let (first, second) = (runs.recv().await.unwrap(), runs.recv().await.unwrap());
+    assert_eq!(first.key().as_client_text(), Some("k"));
+    assert_eq!((first.attempt(), second.attempt()), (1, 2));
+    assert!(first.took_over().is_none());
+    assert_eq!(second.took_over().unwrap().token, first.token());
+    assert!(second.token() > first.token());
+    a.await.unwrap();
+    b.await.unwrap().assert_fresh(200);
+    // The run is over: what was left of its handle can do nothing more.
+    assert!(second.check().is_err());
+    assert!(second.point_of_no_return().await.is_err());
+}

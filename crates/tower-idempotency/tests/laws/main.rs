@@ -1,0 +1,12 @@
+//! The laws of the layer, in paused time.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod busy;
+mod cancel;
+mod hosts;
+mod keys;
+mod lapse;
+mod outage;
+mod replay;
+mod run;
+mod support;

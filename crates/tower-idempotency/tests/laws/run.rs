@@ -1,0 +1,220 @@
+//! The life of a handler: it runs to its end, and how it ends decides what a repeat gets.
+
+use futures_util::future::join_all;
+use tower_idempotency::{Outcome, default_outcome};
+
+use crate::support::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_runs_on_when_its_caller_hangs_up() {
+    let app = App::new();
+    let layer = app.builder().build().unwrap();
+    let service = app.under(&layer);
+    let ask = post("/orders").key("k");
+    let slow = ask.clone().flags("delay=1000");
+    assert!(
+        tokio::time::timeout(ms(100), slow.send(&service))
+            .await
+            .is_err()
+    );
+    assert_eq!((app.effects(), layer.in_flight()), (1, 1));
+    ask.send(&service).await.assert_refused(409, "in-progress");
+    tokio::time::sleep(ms(901)).await;
+    let replay = ask.send(&service).await;
+    assert!(replay.is_replay());
+    assert_eq!(replay.text(), "{\"n\":1,\"read\":2}");
+    assert_eq!((app.effects(), layer.in_flight()), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_streamed_answer_is_kept_when_its_caller_hangs_up() {
+    let app = App::new();
+    let service = app.service();
+    let ask = post("/orders")
+        .key("k")
+        .flags("size=30&chunks=3&chunk_delay=100&nolen");
+    assert!(
+        tokio::time::timeout(ms(150), ask.send(&service))
+            .await
+            .is_err()
+    );
+    tokio::time::sleep(ms(100)).await;
+    let replay = ask.send(&service).await;
+    assert!(replay.is_replay());
+    assert_eq!(replay.text().len(), 30);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_asks_for_another_try_frees_the_key() {
+    let app = App::new();
+    let service = app.service();
+    for (n, status) in [500, 502, 503, 504, 408, 425, 429].into_iter().enumerate() {
+        let ask = post("/orders").key(&format!("k{status}"));
+        let failed = ask.clone().flags(&format!("status={status}"));
+        failed.send(&service).await.assert_fresh(status);
+        ask.send(&service).await.assert_fresh(201);
+        assert_eq!(app.effects(), 2 * (n as u64 + 1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_frees_the_key_and_reaches_the_caller() {
+    let app = App::new();
+    let layer = app.builder().build().unwrap();
+    let service = app.under(&layer);
+    let ask = post("/orders").key("k");
+    let panicked = ask.clone().flags("panic").send(&service).await;
+    panicked.assert_refused(500, "handler-panicked");
+    ask.send(&service).await.assert_fresh(201);
+    assert_eq!((app.effects(), layer.counts().panics), (2, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_of_the_inner_service_frees_the_key_and_stays_an_error() {
+    let app = App::new();
+    let service = app.service();
+    let ask = post("/orders").key("k");
+    let failing = ask.clone().flags("error").request();
+    let error = tower::ServiceExt::oneshot(service.clone(), failing)
+        .await
+        .unwrap_err();
+    assert_eq!(error.to_string(), "told to");
+    ask.send(&service).await.assert_fresh(201);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_breaks_off_is_no_outcome() {
+    let app = App::new();
+    let service = app.service();
+    for (key, flags) in [
+        ("known", "size=30&chunks=3&body_error=1"),
+        ("unknown", "size=30&chunks=3&body_error=1&nolen"),
+    ] {
+        let ask = post("/orders").key(key);
+        let broken = ask.clone().flags(flags).send(&service).await;
+        assert_eq!(broken.body.unwrap_err(), "the body broke off", "{key}");
+        ask.send(&service).await.assert_fresh(201);
+    }
+    assert_eq!(app.effects(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_panics_is_no_outcome_and_no_whole_answer() {
+    let app = App::new();
+    let service = app.service();
+    for (key, flags) in [
+        ("known", "size=30&chunks=3&body_panic"),
+        ("unknown", "size=30&chunks=3&body_panic&nolen"),
+    ] {
+        let ask = post("/orders").key(key);
+        let panicking = ask.clone().flags(flags);
+        let (panicking, service_) = (panicking.clone(), service.clone());
+        let reading = tokio::spawn(async move { panicking.send(&service_).await });
+        assert!(reading.await.unwrap_err().is_panic(), "{key}");
+        ask.send(&service).await.assert_fresh(201);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rejection_before_any_effect_frees_the_key() {
+    let app = App::new();
+    let service = app.service();
+    let ask = post("/orders").key("k");
+    let wrong = ask.clone().body("{\"amount\":-1}").flags("reject=422");
+    wrong.send(&service).await.assert_fresh(422);
+    assert_eq!(app.effects(), 0);
+    let mended = ask.body("{\"amount\":1}").send(&service).await;
+    mended.assert_fresh(201);
+    assert_eq!(app.effects(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_the_point_of_no_return_every_answer_is_kept() {
+    let app = App::new();
+    let service = app.service();
+    for status in [500, 503, 429] {
+        let ask = post("/orders").key(&format!("k{status}"));
+        let flags = format!("commit&status={status}");
+        let first = ask.clone().flags(&flags).send(&service).await;
+        first.assert_fresh(status);
+        ask.send(&service).await.assert_replay_of(&first);
+    }
+    assert_eq!(app.effects(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_after_the_point_of_no_return_leaves_the_outcome_unknown() {
+    let app = App::new();
+    let layer = app.builder().build().unwrap();
+    let service = app.under(&layer);
+    for flags in ["commit&panic", "commit&size=30&chunks=3&body_error=1"] {
+        let ask = post("/orders").key(&flags.replace(['&', '='], "-"));
+        let _ = ask.clone().flags(flags).send(&service).await;
+        ask.send(&service)
+            .await
+            .assert_refused(409, "outcome-unknown");
+        let other = ask.clone().body("other").send(&service).await;
+        other.assert_refused(422, "key-reused");
+    }
+    assert_eq!((app.effects(), layer.counts().outcome_unknown), (2, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_outcome_rule_can_be_replaced() {
+    let app = App::new();
+    let rule = |status: http::StatusCode| match status.as_u16() {
+        404 => Outcome::Release,
+        500 => Outcome::Keep,
+        _ => default_outcome(status),
+    };
+    let service = app.under(&app.builder().outcome(rule).build().unwrap());
+    for (status, kept) in [(404, false), (500, true), (503, false), (201, true)] {
+        let ask = post("/orders")
+            .key(&format!("k{status}"))
+            .flags(&format!("status={status}"));
+        ask.send(&service).await.assert_fresh(status);
+        assert_eq!(ask.send(&service).await.is_replay(), kept, "{status}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_handlers_run_than_may() {
+    let app = App::new();
+    let service = app.under(&app.builder().max_in_flight(2).build().unwrap());
+    let ask = |n: u32| post("/orders").key(&format!("k{n}")).flags("delay=100");
+    let asks: Vec<_> = (0..5).map(ask).collect();
+    let all = join_all(asks.iter().map(|a| a.send(&service))).await;
+    let refused: Vec<_> = all.iter().filter(|a| a.status != 201).collect();
+    assert_eq!((refused.len(), app.effects()), (3, 2));
+    for answer in refused {
+        answer.assert_refused(503, "overloaded");
+        assert!(answer.retry_after().is_some());
+    }
+    // The refused keys are free: nothing of them was left behind.
+    for ask in &asks {
+        assert_eq!(ask.send(&service).await.status, 201);
+    }
+    assert_eq!(app.effects(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_waits_for_handlers_and_refuses_new_ones() {
+    let app = App::new();
+    let layer = app.builder().build().unwrap();
+    let service = app.under(&layer);
+    let slow = post("/orders").key("k").flags("delay=1000");
+    assert!(
+        tokio::time::timeout(ms(10), slow.send(&service))
+            .await
+            .is_err()
+    );
+    assert!(!layer.drain(ms(100)).await, "the handler still runs");
+    post("/orders")
+        .key("k2")
+        .send(&service)
+        .await
+        .assert_refused(503, "shutting-down");
+    post("/orders").send(&service).await.assert_fresh(201);
+    assert!(layer.drain(ms(1000)).await);
+    assert_eq!(layer.in_flight(), 0);
+}
