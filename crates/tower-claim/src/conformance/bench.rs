@@ -127,11 +127,10 @@ impl Bench {
         self.schedule.step.store(step, Ordering::Relaxed);
         match &self.schedule.time {
             Time::Manual(clock) => {
+                // Who was woken has a turn, before and after the time moves.
+                have_a_turn().await;
                 clock.advance(when.saturating_since(clock.now()));
-                // Those who were woken have their turn before the law goes on.
-                for _ in 0..8 {
-                    tokio::task::yield_now().await;
-                }
+                have_a_turn().await;
             }
             Time::Real { .. } => SystemClock.sleep_until(when).await,
         }
@@ -186,11 +185,20 @@ impl Bench {
     }
 
     pub(super) async fn release(&self, owner: Owner) -> Judged<Release> {
+        self.release_until(owner, self.far()).await
+    }
+
+    /// No claim of this nonce was sent with a later `not_after`.
+    pub(super) async fn release_until(
+        &self,
+        owner: Owner,
+        not_after: StoreTime,
+    ) -> Judged<Release> {
         let request = ReleaseRequest {
             key: owner.key,
             nonce: owner.nonce,
             token: Some(owner.token),
-            not_after: self.far(),
+            not_after,
         };
         Ok(self.store.dyn_release(request).await?)
     }
@@ -253,6 +261,12 @@ impl Bench {
 const LAST_STEP: u32 = 1 << 20;
 
 pub(super) type Watching<'a> = BoxFuture<'a, Result<Watched, StoreError>>;
+
+async fn have_a_turn() {
+    for _ in 0..8 {
+        tokio::task::yield_now().await;
+    }
+}
 
 pub(super) fn kept(text: &'static str) -> Value {
     Value::Kept(bytes::Bytes::from_static(text.as_bytes()))

@@ -1,6 +1,6 @@
 //! Trouble on the way to the store, and a small client that deals with it.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -47,7 +47,7 @@ pub(super) struct Troubled<S> {
     delay: Duration,
     /// What the client knows that it holds: after a lost reply `Mine` means "granted" the first time, and
     /// `Already` means "released".
-    holds: Mutex<HashSet<(Key, Nonce)>>,
+    holds: Mutex<HashMap<(Key, Nonce), Token>>,
 }
 
 /// Whether the answer is of the first sending.
@@ -84,14 +84,14 @@ impl<S> Troubled<S> {
         Ok((call().await?, lost))
     }
 
-    fn holds(&self) -> MutexGuard<'_, HashSet<(Key, Nonce)>> {
+    fn holds(&self) -> MutexGuard<'_, HashMap<(Key, Nonce), Token>> {
         self.holds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// `Mine` on the first answer that arrives is the grant whose reply was lost.
     fn understand(&self, keys: &[Key], nonce: Nonce, answer: Claimed, lost: Lost) -> Claimed {
         let mut holds = self.holds();
-        let known = keys.iter().all(|key| holds.contains(&(*key, nonce)));
+        let known = keys.iter().all(|key| holds.contains_key(&(*key, nonce)));
         let answer = match answer {
             Claimed::Mine { token, rest } if lost && !known => Claimed::Granted(Grant {
                 token,
@@ -101,14 +101,20 @@ impl<S> Troubled<S> {
             }),
             answer => answer,
         };
-        if let Claimed::Granted(_) = answer {
-            holds.extend(keys.iter().map(|key| (*key, nonce)));
+        if let Claimed::Granted(grant) = &answer {
+            holds.extend(keys.iter().map(|key| ((*key, nonce), grant.token)));
         }
         answer
     }
 
     fn understand_release(&self, request: &ReleaseRequest, answer: Release, lost: Lost) -> Release {
-        let held = self.holds().remove(&(request.key, request.nonce));
+        let mut holds = self.holds();
+        let hold = (request.key, request.nonce);
+        let token = holds.get(&hold).copied();
+        let held = token.is_some() && request.token.is_none_or(|t| Some(t) == token);
+        if held {
+            holds.remove(&hold);
+        }
         match answer {
             Release::Already if lost && held => Release::Released,
             answer => answer,

@@ -41,11 +41,11 @@ async fn mine_tells_what_is_left(b: &Bench) -> Judged {
 }
 
 async fn mine_does_not_lengthen_the_lease(b: &Bench) -> Judged {
-    let owner = b.ask(b.key()).granted().await?.owner;
-    b.at(1).await?;
+    let owner = b.ask(b.key()).lease(3).granted().await?.owner;
+    b.at(2).await?;
     let again = b.ask(owner.key).nonce(owner.nonce).lease(9).send().await?;
     expect!("the same nonce", again, Claimed::Mine { .. });
-    b.at(3).await?;
+    b.at(4).await?;
     b.ask(owner.key).granted().await?;
     Ok(())
 }

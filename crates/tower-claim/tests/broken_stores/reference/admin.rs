@@ -1,0 +1,161 @@
+//! The operator's side.
+
+use std::time::Duration;
+
+use tower_claim::store::{Broken, Resolution, Resolved, ScanPage};
+use tower_claim::{ClaimAdmin, Key, StoreError, Token};
+
+use super::{Records, Reference, State};
+
+impl Records {
+    fn scan(&mut self, from: Option<Key>, limit: usize) -> ScanPage {
+        let flaw = self.flaw;
+        let keys = self.map.keys().copied();
+        let mut rest: Vec<_> = keys.filter(|key| Some(*key) >= from).collect();
+        if flaw == "a scan ignores its limit" {
+            let records = rest.iter().filter_map(|key| self.view(*key)).collect();
+            return ScanPage {
+                records,
+                next: None,
+            };
+        }
+        let next = rest.get(limit).copied();
+        rest.truncate(limit);
+        ScanPage {
+            records: rest.iter().filter_map(|key| self.view(*key)).collect(),
+            next: match flaw {
+                "a scan shows the border twice" => next.and(rest.last().copied()),
+                _ => next,
+            },
+        }
+    }
+
+    fn raised(&self, token: Token) -> Token {
+        Token::next(token, Token::ZERO, self.unix.as_millis() as u64)
+    }
+
+    fn resolve(&mut self, key: Key, expected: Token, resolution: Resolution) -> Resolved {
+        let (now, flaw) = (self.now, self.flaw);
+        let raised = self.raised(expected);
+        let Some(record) = self.find(key) else {
+            return match flaw {
+                "a resolve of nothing is resolved" => Resolved::Resolved { token: raised },
+                _ => Resolved::Absent,
+            };
+        };
+        let takes = match record.state {
+            State::Unknown { .. } => true,
+            State::Held => flaw == "a resolve takes a held key",
+            State::Done { .. } => flaw == "a resolve takes a done key",
+            State::Free => false,
+        };
+        if !takes || record.token != expected && flaw != "a resolve ignores the token" {
+            return Resolved::Conflict {
+                token: record.token,
+            };
+        }
+        if flaw != "a resolve keeps the token" {
+            record.token = raised;
+        }
+        let nonce = record.nonce;
+        match resolution {
+            _ if flaw == "a resolve changes nothing" => {}
+            Resolution::Done(value, keep) if flaw != "a resolve to done frees" => {
+                let until = match flaw {
+                    "a resolve to done is kept for ever" => now + Duration::from_secs(1000),
+                    _ => now + keep,
+                };
+                record.become_now(State::Done { value, until }, now);
+            }
+            _ => record.free(now),
+        }
+        if flaw == "a resolve forgets the nonce" {
+            record.spent.remove(&nonce);
+        }
+        let token = record.token;
+        Resolved::Resolved { token }
+    }
+
+    fn ask_revoke(&mut self, key: Key, expected: Token) -> bool {
+        let (now, flaw) = (self.now, self.flaw);
+        let Some(record) = self.find(key) else {
+            return false;
+        };
+        let token = record.token == expected || flaw == "a wish to stop ignores the token";
+        let asked = token && record.state == State::Held && !record.lapsed(now);
+        record.revoke_asked |= asked;
+        asked
+    }
+
+    fn break_claim(&mut self, key: Key, expected: Token) -> Broken {
+        let (now, flaw) = (self.now, self.flaw);
+        let raised = self.raised(expected);
+        let Some(record) = self.find(key) else {
+            return match flaw {
+                "a break of nothing is broken" => Broken::Broken { token: raised },
+                _ => Broken::Absent,
+            };
+        };
+        let takes = match record.state {
+            State::Held => true,
+            State::Unknown { .. } => flaw == "a break takes an unknown key",
+            State::Done { .. } => flaw == "a break takes a done key",
+            State::Free => false,
+        };
+        if !takes || record.token != expected && flaw != "a break ignores the token" {
+            return Broken::Conflict {
+                token: record.token,
+            };
+        }
+        if flaw != "a break keeps the token" {
+            record.token = raised;
+        }
+        let frees = record.marked && flaw == "a break frees a marked hold"
+            || !record.marked && flaw == "a break frees Hold";
+        let until = now + record.terms.unfinished_keep;
+        let nonce = record.nonce;
+        record.broken = true;
+        if flaw == "a break changes nothing" {
+            record.broken = false;
+        } else if record.holds() && !frees {
+            let by_lapse = false;
+            record.become_now(State::Unknown { by_lapse, until }, now);
+        } else {
+            record.free(now);
+        }
+        if flaw == "a break forgets the nonce" {
+            record.spent.remove(&nonce);
+        }
+        let token = record.token;
+        Broken::Broken { token }
+    }
+}
+
+impl ClaimAdmin for Reference {
+    async fn scan(&self, from: Option<Key>, limit: usize) -> Result<ScanPage, StoreError> {
+        Ok(self.records().scan(from, limit))
+    }
+
+    async fn resolve(
+        &self,
+        key: Key,
+        expected: Token,
+        resolution: Resolution,
+    ) -> Result<Resolved, StoreError> {
+        let answer = self.records().resolve(key, expected, resolution);
+        self.wake();
+        Ok(answer)
+    }
+
+    async fn ask_revoke(&self, key: Key, expected: Token) -> Result<bool, StoreError> {
+        Ok(self.records().ask_revoke(key, expected))
+    }
+
+    async fn break_claim(&self, key: Key, expected: Token) -> Result<Broken, StoreError> {
+        let answer = self.records().break_claim(key, expected);
+        if !self.breaks("a break wakes nobody") {
+            self.wake();
+        }
+        Ok(answer)
+    }
+}

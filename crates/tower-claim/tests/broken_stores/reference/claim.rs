@@ -1,0 +1,243 @@
+//! Claims.
+
+use std::time::Duration;
+
+use tower_claim::store::{
+    Busy, ClaimRequest, Claimed, Cooling, DoneRecord, Grant, StoreTime, Unknown, Value,
+};
+use tower_claim::{Fingerprint, LapsePolicy, Token};
+
+use super::{Record, Records, State};
+
+pub(super) fn time(at: StoreTime) -> Duration {
+    Duration::from_micros(at.as_micros())
+}
+
+/// What a claim would be answered.
+pub(super) enum Judgement {
+    Grant,
+    TakeOver,
+    Answer(Claimed),
+}
+
+impl Records {
+    pub(super) fn claim(&mut self, request: ClaimRequest<'_>) -> Claimed {
+        match self.judge(&request) {
+            Judgement::Answer(answer) => answer,
+            Judgement::TakeOver => Claimed::Granted(self.grant(&request, true)),
+            Judgement::Grant => Claimed::Granted(self.grant(&request, false)),
+        }
+    }
+
+    pub(super) fn judge(&mut self, request: &ClaimRequest<'_>) -> Judgement {
+        let now = self.now;
+        let late = now > time(request.not_after) && !self.breaks("not_after is ignored");
+        if late || self.breaks("every not_after has passed") {
+            return Judgement::Answer(Claimed::TooLate);
+        }
+        let record = self.get(request.key);
+        let asked = request.fingerprint;
+        if record.state == State::Held && record.nonce == request.nonce {
+            if let Some(answer) = record.mine(now) {
+                return Judgement::Answer(answer);
+            }
+        } else if record.remembers(request, now) {
+            return Judgement::Answer(Claimed::Ended);
+        }
+        match &record.state {
+            State::Free => record.judge_free(asked, now),
+            State::Done { value, until } => {
+                let same =
+                    record.same(asked) || record.breaks("done calls every fingerprint the same");
+                let answer = record.done(value, *until, same, now);
+                Judgement::Answer(Claimed::Done(answer))
+            }
+            State::Unknown { .. } => {
+                let every = record.breaks("unknown calls every fingerprint the same");
+                Judgement::Answer(Claimed::Unknown(Unknown {
+                    token: record.token,
+                    same_fingerprint: record.same(asked) || every,
+                }))
+            }
+            State::Held if record.lapsed(now) => record.judge_lapsed(request, now),
+            State::Held if record.breaks("a held key is granted again") => Judgement::Grant,
+            State::Held => Judgement::Answer(record.busy(request, now)),
+        }
+    }
+
+    pub(super) fn grant(&mut self, request: &ClaimRequest<'_>, takes_over: bool) -> Grant {
+        let (now, unix_ms) = (self.now, self.unix.as_millis() as u64);
+        let record = self.get(request.key);
+        let floor = match record.breaks("the floor is ignored") {
+            true => Token::ZERO,
+            false => request.floor,
+        };
+        let mut token = Token::next(record.token, floor, unix_ms);
+        let forgotten = now > record.latest_not_after && record.state == State::Free;
+        let gone = record.token == Token::ZERO && record.attempt > 0;
+        let keeps = takes_over && record.breaks("a takeover keeps the token");
+        if keeps || record.breaks("a release forgets the token") && record.attempt > 0 {
+            token = record.token;
+        } else if (forgotten && record.breaks("a forgotten key restarts its tokens")) || gone {
+            token = Token::new(1).unwrap();
+        } else if record.breaks("a floor replaces the token") && request.floor > Token::ZERO {
+            token = Token::new(request.floor.get() + 1).unwrap();
+        } else if record.breaks("the token is the clock alone") {
+            token = Token::new(unix_ms * 1024).unwrap();
+        }
+        let before = record.before(now);
+        record.marked &= record.breaks("the mark outlives its record");
+        record.revoke_asked &= record.breaks("a wish to stop outlives its hold");
+        record.broken = false;
+        record.attempt = match takes_over && !record.breaks("every grant is attempt 1") {
+            true => record.attempt + 1,
+            false => 1,
+        };
+        if takes_over && record.breaks("a superseded nonce is forgotten") {
+            record.spent.remove(&record.nonce.clone());
+        }
+        if record.breaks("a grant forgets the nonces before it") {
+            record.spent.clear();
+        }
+        record.become_now(State::Held, now);
+        record.nonce = request.nonce;
+        record.token = token;
+        record.fingerprint = request.fingerprint;
+        record.terms = request.settings.clone();
+        record.granted = now;
+        record.last_beat = now;
+        record.progress = 0;
+        record.end = now + record.terms.lease;
+        record.spend(request.nonce, now);
+        record.latest_not_after = record.latest_not_after.max(time(request.not_after));
+        let lease = record.terms.lease;
+        Grant {
+            token,
+            lease: match record.breaks("the lease told is twice the lease") {
+                true => lease * 2,
+                false => lease,
+            },
+            attempt: record.attempt,
+            took_over: (takes_over && !record.breaks("a takeover tells nothing")).then_some(before),
+        }
+    }
+}
+
+impl Record {
+    fn mine(&mut self, now: Duration) -> Option<Claimed> {
+        let full = self.terms.lease;
+        if self.breaks("the same nonce is busy") {
+            return None;
+        }
+        if self.lapsed(now) && self.breaks("a lapsed nonce is granted again") {
+            self.end = now + full;
+        }
+        if !self.lapsed(now) && self.breaks("mine renews") {
+            self.end = now + full;
+        }
+        Some(Claimed::Mine {
+            token: self.token,
+            rest: match self.breaks("mine tells a full lease") {
+                true => full,
+                false => self.end.saturating_sub(now),
+            },
+        })
+    }
+
+    fn remembers(&self, request: &ClaimRequest<'_>, now: Duration) -> bool {
+        let Some(&(when, nth)) = self.spent.get(&request.nonce) else {
+            return false;
+        };
+        let short = self.breaks("a spent nonce is remembered for one lease");
+        let few = self.breaks("only the last two spent nonces are remembered");
+        !(short && now > when + request.settings.lease || few && nth + 2 < self.spent.len())
+    }
+
+    fn judge_free(&self, asked: Option<Fingerprint>, now: Duration) -> Judgement {
+        let remaining = self.not_before.saturating_sub(now);
+        if !remaining.is_zero() {
+            return Judgement::Answer(Claimed::Cooling(Cooling {
+                remaining,
+                same_fingerprint: true,
+            }));
+        }
+        let bound = self.fingerprint.is_some() && !self.same(asked);
+        if self.breaks("a free key is refused") || bound {
+            return Judgement::Answer(Claimed::TooLate);
+        }
+        Judgement::Grant
+    }
+
+    fn judge_lapsed(&self, request: &ClaimRequest<'_>, now: Duration) -> Judgement {
+        let theirs = request.settings;
+        let mut cooling = self.terms.cooling;
+        if self.breaks("the asker's cooling judges") {
+            cooling = theirs.cooling;
+        } else if self.breaks("cooling is ignored") {
+            cooling = Duration::ZERO;
+        } else if self.breaks("cooling never ends") && !cooling.is_zero() {
+            cooling = Duration::from_secs(1000);
+        }
+        let remaining = (self.end + cooling).saturating_sub(now);
+        let same = self.same(request.fingerprint);
+        let keep_over = now >= self.end + theirs.unfinished_keep;
+        if !remaining.is_zero() {
+            let silent = self.breaks("cooling tells nothing");
+            return Judgement::Answer(Claimed::Cooling(Cooling {
+                remaining: if silent { Duration::ZERO } else { remaining },
+                same_fingerprint: same,
+            }));
+        }
+        if self.breaks("the asker's policy judges") && theirs.on_lapse == LapsePolicy::Hold {
+            return Judgement::Answer(Claimed::Unknown(Unknown {
+                token: self.token,
+                same_fingerprint: same,
+            }));
+        }
+        let anyone = self.breaks("a takeover asks for no fingerprint")
+            || self.breaks("the asker's keep judges") && keep_over;
+        if !(same || anyone) || self.breaks("a lapsed hold is busy for ever") {
+            return Judgement::Answer(self.busy(request, now));
+        }
+        Judgement::TakeOver
+    }
+
+    fn busy(&self, request: &ClaimRequest<'_>, now: Duration) -> Claimed {
+        let every = self.breaks("busy calls every fingerprint the same");
+        Claimed::Busy(Busy {
+            token: self.token,
+            since: now - self.granted,
+            expires_in: self.end.saturating_sub(now),
+            same_fingerprint: self.same(request.fingerprint) || every,
+            label: match self.breaks("busy tells the asker's label") {
+                true => request.settings.label.clone(),
+                false => self.terms.label.clone(),
+            },
+        })
+    }
+
+    pub(super) fn done(
+        &self,
+        value: &Value,
+        until: Duration,
+        same_fingerprint: bool,
+        now: Duration,
+    ) -> DoneRecord {
+        let tombstone = *value == Value::Tombstone;
+        let silent = self.breaks("done tells no age");
+        DoneRecord {
+            token: self.token,
+            same_fingerprint,
+            value: match tombstone && self.breaks("a tombstone is answered as an empty body") {
+                true => Value::Kept(Default::default()),
+                false => value.clone(),
+            },
+            finished: if silent {
+                Duration::ZERO
+            } else {
+                now - self.since
+            },
+            keep_left: until - now,
+        }
+    }
+}
