@@ -1,8 +1,7 @@
-//! What laws are written with: keys, claims, owners, and steps of time.
+//! What laws are written with: keys, claims and owners.
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, Either, select};
@@ -10,50 +9,16 @@ use futures_util::future::{BoxFuture, Either, select};
 use super::Time;
 use super::ask::Ask;
 use super::law::{Judged, Stop};
+use super::schedule::Schedule;
 use super::suite::OnTime;
 use crate::store::{
     Beat, DynClaimAdmin, DynClaimMany, Finish, FinishRequest, Marked, Owner, RecordView, Release,
     ReleaseRequest, Renewed, StoreTime, Value, Watched,
 };
 use crate::{
-    Clock, DynClaimStore, DynFenceStore, Fingerprint, Key, Moment, Nonce, OsEntropy, Settings,
-    StoreError, SystemClock,
+    Clock, DynClaimStore, DynFenceStore, Fingerprint, Key, Nonce, OsEntropy, Settings, StoreError,
+    SystemClock,
 };
-
-/// The steps of one law.
-#[derive(Debug)]
-pub(super) struct Schedule {
-    time: Time,
-    unit: Duration,
-    tolerance: Duration,
-    start: Moment,
-    step: AtomicU32,
-}
-
-impl Schedule {
-    pub(super) fn new(time: Time) -> Self {
-        let (unit, tolerance, start) = match &time {
-            Time::Manual(clock) => (Duration::from_secs(1), Duration::ZERO, clock.now()),
-            Time::Real { unit, tolerance } => (*unit, *tolerance, SystemClock.now()),
-        };
-        Self {
-            time,
-            unit,
-            tolerance,
-            start,
-            step: AtomicU32::new(0),
-        }
-    }
-
-    fn on_time(&self) -> bool {
-        let Time::Real { .. } = self.time else {
-            return true;
-        };
-        let step = self.unit * self.step.load(Ordering::Relaxed);
-        let end = self.start + step + self.unit.saturating_sub(self.tolerance);
-        SystemClock.now() < end
-    }
-}
 
 /// A store, and a law's time on it.
 #[derive(Debug)]
@@ -109,32 +74,14 @@ impl Bench {
         }
     }
 
-    /// Whether a span of time is so many units: exactly by hand, within one step on real time.
+    /// See [`Schedule::about`].
     pub(super) fn about(&self, seen: Duration, units: u32) -> bool {
-        let off = seen.abs_diff(self.units(units));
-        match self.schedule.time {
-            Time::Manual(_) => off.is_zero(),
-            Time::Real { .. } => off <= self.schedule.unit + self.schedule.tolerance,
-        }
+        self.schedule.about(seen, units)
     }
 
-    /// Goes on to a step. What was done at the one before must be over in time.
+    /// See [`Schedule::at`].
     pub(super) async fn at(&self, step: u32) -> Judged {
-        if !self.schedule.on_time() {
-            return Err(Stop::Stalled);
-        }
-        let when = self.schedule.start + self.units(step);
-        self.schedule.step.store(step, Ordering::Relaxed);
-        match &self.schedule.time {
-            Time::Manual(clock) => {
-                // Who was woken has a turn, before and after the time moves.
-                have_a_turn().await;
-                clock.advance(when.saturating_since(clock.now()));
-                have_a_turn().await;
-            }
-            Time::Real { .. } => SystemClock.sleep_until(when).await,
-        }
-        Ok(())
+        self.schedule.at(step).await
     }
 
     pub(super) fn ask(&self, key: Key) -> Ask<'_> {
@@ -239,11 +186,7 @@ impl Bench {
 
     /// The watcher's answer: now, or after a poll step.
     pub(super) async fn woken(&self, watching: &mut Watching<'_>) -> Judged<Watched> {
-        // The work is over: was it in time? What follows is waiting, not bound to a step.
-        if !self.schedule.on_time() {
-            return Err(Stop::Stalled);
-        }
-        self.schedule.step.store(LAST_STEP, Ordering::Relaxed);
+        self.schedule.only_wait()?;
         let patience = match self.schedule.time {
             // Nobody moves the clock any more: it comes at once, or never.
             Time::Manual(_) => Duration::from_millis(100),
@@ -257,16 +200,7 @@ impl Bench {
     }
 }
 
-/// Later than all of a law's.
-const LAST_STEP: u32 = 1 << 20;
-
 pub(super) type Watching<'a> = BoxFuture<'a, Result<Watched, StoreError>>;
-
-async fn have_a_turn() {
-    for _ in 0..8 {
-        tokio::task::yield_now().await;
-    }
-}
 
 pub(super) fn kept(text: &'static str) -> Value {
     Value::Kept(bytes::Bytes::from_static(text.as_bytes()))

@@ -45,6 +45,7 @@ mod ask;
 mod bench;
 mod laws;
 mod report;
+mod schedule;
 mod suite;
 mod trouble;
 

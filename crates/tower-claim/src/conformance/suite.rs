@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 
-use super::bench::{AdminBench, Bench, FenceBench, ManyBench, Schedule};
+use super::bench::{AdminBench, Bench, FenceBench, ManyBench};
 use super::law::{Law, Needs, Stop};
+use super::schedule::Schedule;
 use super::trouble::Troubled;
 use super::{Outcome, Report, Trouble, Verdict, laws};
 use crate::testing::ManualClock;
@@ -19,9 +20,9 @@ use crate::{ClaimAdmin, ClaimMany, ClaimStore, DynFenceStore, FenceStore};
 pub enum Time {
     /// The store reads this clock, and the suite moves it: laws run one after the other, in no time.
     Manual(ManualClock),
-    /// The store has a clock of its own: the suite waits, eight laws at once.
+    /// The store has a clock of its own: the suite waits, many laws at once.
     Real {
-        /// One step of the laws; leases are 2 to 30 units. Twenty times a round trip is comfortable.
+        /// One step of the laws; leases are 2 to 30 units. A hundred round trips should fit.
         unit: Duration,
         /// How coarse the engine's clock and timers are. Under the unit.
         tolerance: Duration,
@@ -29,7 +30,7 @@ pub enum Time {
 }
 
 /// Laws run at the same time, on real time: they mostly wait.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 32;
 /// Runs of a law that stalls, the first not counted.
 const RETRIES: usize = 6;
 /// A law that hangs in the store itself.
@@ -121,7 +122,7 @@ impl Suite {
         match self.time {
             Time::Real { unit, .. } => unit,
             // The suite's clock stands still: delays pass in real time, and are short.
-            Time::Manual(_) => Duration::from_millis(20),
+            Time::Manual(_) => Duration::from_millis(50),
         }
     }
 

@@ -19,7 +19,7 @@ use crate::{ClaimAdmin, ClaimMany, ClaimStore, DynClaimStore, Key, Nonce, StoreE
 pub enum Trouble {
     /// Every call is refused once, and sent again.
     Refuse,
-    /// Every call waits a twentieth of a unit before the engine is asked.
+    /// Every call waits a fiftieth of a unit before the engine is asked.
     Delay,
     /// The first reply of every call is lost after it was applied, and the call is repeated with the same
     /// nonce. Laws about what a first answer tells are skipped.
@@ -60,7 +60,7 @@ impl<S> Troubled<S> {
             faults: store.faults(),
             store,
             trouble,
-            delay: unit / 20,
+            delay: unit / 50,
             holds: Mutex::default(),
         }
     }

@@ -114,6 +114,7 @@ async fn every_spent_nonce_is_remembered(b: &Bench) -> Judged {
         b.release(owner).await?;
         spent.push(owner.nonce);
     }
+    b.at(1).await?;
     for nonce in spent {
         let copy = b.ask(key).nonce(nonce).send().await?;
         expect!("a copy of a spent claim", copy, Claimed::Ended);

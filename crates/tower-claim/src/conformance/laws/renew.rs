@@ -1,5 +1,7 @@
 //! Heartbeats.
 
+use futures_util::future::join_all;
+
 use crate::conformance::bench::Bench;
 use crate::conformance::law::Judged;
 use crate::store::{Beat, Claimed, LostReason, Owner, Renewed};
@@ -195,20 +197,17 @@ async fn beats_are_answered_in_order(b: &Bench) -> Judged {
 }
 
 async fn a_batch_renews_every_hold(b: &Bench) -> Judged {
+    let claims = (0..20).map(|_| b.ask(b.key()).lease(3).granted());
     let mut beats = Vec::new();
-    for _ in 0..20 {
-        let owner = b.ask(b.key()).lease(3).granted().await?.owner;
+    for hold in join_all(claims).await {
+        let owner = hold?.owner;
         beats.push(Beat { owner, progress: 0 });
     }
     b.at(2).await?;
     b.beats(&beats).await?;
     b.at(4).await?;
-    for beat in beats {
-        expect!(
-            "past the first lease",
-            b.ask(beat.owner.key).send().await?,
-            Claimed::Busy(_)
-        );
+    for answer in join_all(beats.iter().map(|beat| b.ask(beat.owner.key).send())).await {
+        expect!("past the first lease", answer?, Claimed::Busy(_));
     }
     Ok(())
 }

@@ -73,7 +73,8 @@ impl Records {
             false => request.floor,
         };
         let mut token = Token::next(record.token, floor, unix_ms);
-        let forgotten = now > record.latest_not_after && record.state == State::Free;
+        let forgotten =
+            record.attempt > 0 && now > record.latest_not_after && record.state == State::Free;
         let gone = record.token == Token::ZERO && record.attempt > 0;
         let keeps = takes_over && record.breaks("a takeover keeps the token");
         if keeps || record.breaks("a release forgets the token") && record.attempt > 0 {
