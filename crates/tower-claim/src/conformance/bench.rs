@@ -1,6 +1,7 @@
 //! What laws are written with: keys, claims and owners.
 
 use std::ops::Deref;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -174,8 +175,7 @@ impl Bench {
         watching: &mut Watching<'_>,
         work: impl Future<Output = Judged>,
     ) -> Judged<Option<Watched>> {
-        let work = std::pin::pin!(work);
-        match select(watching, work).await {
+        match select(watching, pin!(work)).await {
             Either::Left((answer, work)) => {
                 work.await?;
                 Ok(Some(answer?))
@@ -187,13 +187,19 @@ impl Bench {
     /// The watcher's answer: now, or after a poll step.
     pub(super) async fn woken(&self, watching: &mut Watching<'_>) -> Judged<Watched> {
         self.schedule.only_wait()?;
-        let patience = match self.schedule.time {
+        // In slices: a machine that stands still for long costs one of them only.
+        let slice = match self.schedule.time {
             // Nobody moves the clock any more: it comes at once, or never.
-            Time::Manual(_) => Duration::from_millis(100),
-            Time::Real { .. } => self.units(10),
+            Time::Manual(_) => Duration::from_millis(10),
+            Time::Real { .. } => self.units(1),
         };
-        let sleep = SystemClock.sleep_until(SystemClock.now() + patience);
-        match select(watching, sleep).await {
+        let sleep = async {
+            for _ in 0..10 {
+                let until = SystemClock.now() + slice;
+                SystemClock.sleep_until(until).await;
+            }
+        };
+        match select(watching, pin!(sleep)).await {
             Either::Left((answer, _)) => Ok(answer?),
             Either::Right(_) => Err(Stop::Broken("the watcher was not woken".to_owned())),
         }

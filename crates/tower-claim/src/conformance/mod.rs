@@ -26,7 +26,8 @@
 //! ```
 //!
 //! The store is made anew for each law. Every law draws its own keys at random, so one database may serve
-//! them all, and other users beside.
+//! them all, and other users beside. The laws of [`Suite::claim_many`] are for engines that take any keys
+//! together ([`MultiKey::Atomic`](crate::store::MultiKey::Atomic)).
 //!
 //! # Time
 //!

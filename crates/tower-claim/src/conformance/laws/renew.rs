@@ -82,23 +82,23 @@ async fn a_renewal_tells_what_is_left(b: &Bench) -> Judged {
 }
 
 async fn a_renewal_compares_the_token(b: &Bench) -> Judged {
-    let owner = b.ask(b.key()).granted().await?.owner;
+    let owner = b.ask(b.key()).lease(3).granted().await?.owner;
     changes_nothing(b, owner, another_token(owner)).await
 }
 
 async fn a_renewal_compares_the_nonce(b: &Bench) -> Judged {
-    let owner = b.ask(b.key()).granted().await?.owner;
+    let owner = b.ask(b.key()).lease(3).granted().await?.owner;
     changes_nothing(b, owner, another_nonce(b, owner)).await
 }
 
 async fn changes_nothing(b: &Bench, owner: Owner, stranger: Owner) -> Judged {
-    b.at(1).await?;
+    b.at(2).await?;
     expect!(
         "a stranger's beat",
         b.beat(stranger, 9).await?,
         Renewed::Lost(_)
     );
-    b.at(3).await?;
+    b.at(4).await?;
     b.ask(owner.key).granted().await?;
     Ok(())
 }
