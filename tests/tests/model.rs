@@ -42,7 +42,7 @@ fn refuted(property: Property, config: Config, without: fn(&mut Rules)) {
         trace.steps.len(),
         report.states
     );
-    assert_eq!(trace.breach.property, property);
+    assert_eq!(trace.breach.property, property, "{}", trace.breach);
 }
 
 mod every_promise_holds {
@@ -209,6 +209,13 @@ mod a_promise_breaks_without {
     fn a_check_that_is_false_once_finish_or_release_was_sent() {
         refuted(S3, Config::TAKE_OVER, |rules| {
             rules.belief_ends_at_finish = false;
+        });
+    }
+
+    #[test]
+    fn a_finish_that_is_given_up_within_its_keep() {
+        refuted(S5, Config::TAKE_OVER, |rules| {
+            rules.finish_is_given_up = false;
         });
     }
 

@@ -1,47 +1,40 @@
-//! A state in 256 bits: one description of the layout serves writing and reading.
+//! A state in five words: one description of the layout serves writing and reading.
 
 /// A packed state.
-pub(super) type Packed = [u64; 4];
+pub(super) type Packed = [u64; 5];
 
-/// Goes through the fields of a state, in one direction or the other.
-#[derive(Debug)]
+/// Goes through the fields of one word, in one direction or the other.
+#[derive(Debug, Default)]
 pub(super) struct Bits<const WRITE: bool> {
-    words: Packed,
+    word: u64,
     at: u32,
 }
 
 impl Bits<true> {
-    pub(super) fn writer() -> Self {
-        Self {
-            words: [0; 4],
-            at: 0,
-        }
-    }
-
-    pub(super) fn packed(self) -> Packed {
-        self.words
+    /// The word written.
+    #[inline(always)]
+    pub(super) fn word(self) -> u64 {
+        debug_assert!(self.at <= 64, "a word has 64 bits");
+        self.word
     }
 }
 
 impl Bits<false> {
-    pub(super) fn reader(words: Packed) -> Self {
-        Self { words, at: 0 }
+    #[inline(always)]
+    pub(super) fn reader(word: u64) -> Self {
+        Self { word, at: 0 }
     }
 }
 
 impl<const WRITE: bool> Bits<WRITE> {
-    /// One number of `width` bits. Never split over two words.
+    /// One number of `width` bits.
     #[inline(always)]
     pub(super) fn number(&mut self, value: &mut u8, width: u32) {
-        if self.at % 64 + width > 64 {
-            self.at = self.at.next_multiple_of(64);
-        }
-        let (word, shift) = ((self.at / 64) as usize, self.at % 64);
         if WRITE {
             debug_assert!(u32::from(*value) < 1 << width, "{value} in {width} bits");
-            self.words[word] |= u64::from(*value) << shift;
+            self.word |= u64::from(*value) << self.at;
         } else {
-            *value = ((self.words[word] >> shift) & ((1 << width) - 1)) as u8;
+            *value = ((self.word >> self.at) & ((1 << width) - 1)) as u8;
         }
         self.at += width;
     }

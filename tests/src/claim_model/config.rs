@@ -82,15 +82,6 @@ pub struct Sends {
 }
 
 impl Config {
-    /// How long a finish is repeated: half its keep and one lease at most.
-    pub(super) fn finish_budget(&self) -> u8 {
-        if self.keep == NEVER {
-            self.lease
-        } else {
-            (self.keep / 2).min(self.lease)
-        }
-    }
-
     /// Beyond this the time since a lapse makes no difference any more.
     pub(super) fn lapse_cap(&self) -> u8 {
         if self.unfinished_keep == NEVER {

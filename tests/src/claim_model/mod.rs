@@ -68,4 +68,13 @@ impl Model {
             rest
         }
     }
+
+    /// How long an owner repeats its finish.
+    fn finish_budget(&self) -> u8 {
+        if self.rules.finish_is_given_up {
+            (self.config.keep / 2).min(self.config.lease)
+        } else {
+            NEVER
+        }
+    }
 }

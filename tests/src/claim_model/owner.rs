@@ -148,7 +148,7 @@ impl World {
                 if config.sends.finish > 0 {
                     may(Action::Sends(Kind::Finish, nonce), &|world| {
                         world.owners[who].phase = Phase::Finishing;
-                        world.owners[who].budget = config.finish_budget();
+                        world.owners[who].budget = model.finish_budget();
                         world.send_finish(nonce);
                         Ok(())
                     });

@@ -39,6 +39,8 @@ pub struct Rules {
     pub deadline_from_sending: bool,
     /// Owner: `check()` is false from the moment `finish` or `release` is first sent.
     pub belief_ends_at_finish: bool,
+    /// Owner: `finish` is repeated for half its keep and one lease at most, then given up.
+    pub finish_is_given_up: bool,
     /// Owner: whoever has begun (an effect without a finish, a finish without an answer) sends no clean-up
     /// release.
     pub begun_is_not_released: bool,
@@ -67,6 +69,7 @@ impl Rules {
             token_outlives_record: true,
             deadline_from_sending: true,
             belief_ends_at_finish: true,
+            finish_is_given_up: true,
             begun_is_not_released: true,
             clear_yes: true,
         }

@@ -40,8 +40,9 @@ impl fmt::Display for Trace {
 struct Seen {
     states: Vec<Packed>,
     parents: Vec<u32>,
-    /// Open addressing over indices into `states`, plus one: 0 is an empty slot.
-    slots: Vec<u32>,
+    /// Open addressing. A slot holds an index into `states` plus one, and above it a part of the hash, so
+    /// that other states are told apart without a look at them; 0 is an empty slot.
+    slots: Vec<u64>,
 }
 
 impl Seen {
@@ -59,39 +60,46 @@ impl Seen {
             self.grow();
         }
         let mask = self.slots.len() - 1;
-        let mut slot = hash(&state) & mask;
-        while self.slots[slot] != 0 {
-            if self.states[self.slots[slot] as usize - 1] == state {
+        let hash = hash(&state);
+        let mut at = hash as usize & mask;
+        while self.slots[at] != 0 {
+            let slot = self.slots[at];
+            if (slot ^ hash) >> 32 == 0 && self.states[slot as u32 as usize - 1] == state {
                 return false;
             }
-            slot = (slot + 1) & mask;
+            at = (at + 1) & mask;
         }
         self.states.push(state);
         self.parents.push(parent);
-        self.slots[slot] = self.states.len() as u32;
+        self.slots[at] = slot(hash, self.states.len());
         true
     }
 
     fn grow(&mut self) {
         let mask = self.slots.len() * 2 - 1;
-        let mut slots = vec![0; mask + 1];
+        self.slots = vec![0; mask + 1];
         for (index, state) in self.states.iter().enumerate() {
-            let mut slot = hash(state) & mask;
-            while slots[slot] != 0 {
-                slot = (slot + 1) & mask;
+            let hash = hash(state);
+            let mut at = hash as usize & mask;
+            while self.slots[at] != 0 {
+                at = (at + 1) & mask;
             }
-            slots[slot] = index as u32 + 1;
+            self.slots[at] = slot(hash, index + 1);
         }
-        self.slots = slots;
     }
 }
 
-fn hash(state: &Packed) -> usize {
+fn slot(hash: u64, number: usize) -> u64 {
+    (hash >> 32 << 32) | number as u64
+}
+
+fn hash(state: &Packed) -> u64 {
     let mut hash = 0_u64;
     for word in state {
         hash = (hash.rotate_left(29) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
-    (hash ^ (hash >> 31)) as usize
+    // A product's high bits know all its factors' bits, its low ones do not.
+    hash ^ (hash >> 31)
 }
 
 /// Searches all that the model allows, up to `limit` states, and stops when a promise is broken: any of

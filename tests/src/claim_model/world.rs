@@ -4,7 +4,7 @@ use super::Model;
 use super::action::{Action, Kind, Reply};
 use super::answer::{Answer, Arrival};
 use super::bits::{Bits, Packed};
-use super::config::{NONCES, NonceId, owner_of};
+use super::config::{NONCES, NonceId, down, owner_of};
 use super::network::{Calls, NONE, take};
 use super::owner::{Owner, Phase};
 use super::properties::{Breach, Ghost};
@@ -90,7 +90,7 @@ impl World {
             let owner = &mut world.owners[who];
             owner.deadline = owner.deadline.saturating_sub(1);
             if owner.phase == Phase::Finishing {
-                owner.budget = owner.budget.saturating_sub(1);
+                owner.budget = down(owner.budget);
                 if owner.budget == 0 {
                     // Given up: the owner cannot tell any more whether its result is kept.
                     let _ = world.over(model, who, false);
@@ -220,26 +220,37 @@ impl World {
     }
 
     pub(super) fn pack(mut self) -> Packed {
-        let mut bits = Bits::writer();
-        self.code(&mut bits);
-        bits.packed()
+        let mut packed = [0; 5];
+        for (index, word) in packed.iter_mut().enumerate() {
+            let mut bits = Bits::<true>::default();
+            self.code(index, &mut bits);
+            *word = bits.word();
+        }
+        packed
     }
 
     pub(super) fn unpack(packed: Packed) -> Self {
         let mut world = World::default();
-        world.code(&mut Bits::reader(packed));
+        for (index, word) in packed.into_iter().enumerate() {
+            world.code(index, &mut Bits::reader(word));
+        }
         world
     }
 
+    /// One word for each nonce's calls, the owners beside their first; one for the store and the witness.
     #[inline(always)]
-    fn code<const WRITE: bool>(&mut self, bits: &mut Bits<WRITE>) {
-        self.store.code(bits);
-        for owner in &mut self.owners {
-            owner.code(bits);
+    fn code<const WRITE: bool>(&mut self, word: usize, bits: &mut Bits<WRITE>) {
+        match word {
+            0..NONCES => {
+                self.calls[word].code(bits);
+                if word.is_multiple_of(2) {
+                    self.owners[word / 2].code(bits);
+                }
+            }
+            _ => {
+                self.store.code(bits);
+                self.ghost.code(bits);
+            }
         }
-        for calls in &mut self.calls {
-            calls.code(bits);
-        }
-        self.ghost.code(bits);
     }
 }
