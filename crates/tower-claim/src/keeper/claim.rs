@@ -332,7 +332,7 @@ impl Claim {
         keeper.desk.unschedule(&hold);
         hold.changed.notify_waiters();
         // A beat that the store sees after the release must find nothing to renew, and none may be sent.
-        hold.no_beat_under_way().await;
+        hold.no_beat_under_way(&*keeper.clock).await;
 
         let until = keeper.clock.now() + hold.timing.attempt;
         let mut last = Release::Released;

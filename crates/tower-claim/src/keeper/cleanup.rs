@@ -54,7 +54,7 @@ impl Job {
         match self {
             Job::Release(hold) => {
                 // A beat under way could keep the hold alive after its release (dynamodb-lock-client #116).
-                hold.no_beat_under_way().await;
+                hold.no_beat_under_way(clock).await;
                 // By then the lease has lapsed by itself.
                 let until = clock.now() + hold.timing.lease;
                 for request in hold.releases() {

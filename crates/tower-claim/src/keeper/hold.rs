@@ -9,6 +9,7 @@ use super::state::HoldState;
 use super::terms::Terms;
 use super::timing::Timing;
 use crate::store::{Beat, Owner, ReleaseRequest, StoreTime, TookOver};
+use crate::wait::within;
 use crate::{Clock, Fingerprint, Key, Moment, Nonce, Token};
 
 /// The keys of one hold: one nearly always.
@@ -69,27 +70,25 @@ impl Hold {
         })
     }
 
-    /// Ready when no beat of this hold is under way. A beat ends by its own timeout.
-    pub(super) async fn no_beat_under_way(&self) {
-        self.until(|state| (!state.is_beating()).then_some(()))
-            .await;
-    }
-
-    /// Waits for a change after which `look` sees something.
-    pub(super) async fn until<T>(&self, mut look: impl FnMut(&mut HoldState) -> Option<T>) -> T {
-        loop {
-            let mut changed = std::pin::pin!(self.changed.notified());
-            // Registered before looking: a change between the look and the wait is not missed.
-            changed.as_mut().enable();
-            if let Some(seen) = look(&mut self.lock()) {
-                return seen;
+    /// Ready when no beat of this hold is under way. A beat ends by its own attempt timeout; the wait for
+    /// it ends at twice that, should its thread be stuck inside the store.
+    pub(super) async fn no_beat_under_way(&self, clock: &dyn Clock) {
+        let over = async {
+            loop {
+                let mut changed = std::pin::pin!(self.changed.notified());
+                // Registered before looking: a change between the look and the wait is not missed.
+                changed.as_mut().enable();
+                if !self.lock().is_beating() {
+                    return;
+                }
+                changed.await;
             }
-            changed.await;
-        }
+        };
+        let _ = within(clock, clock.now() + self.timing.attempt * 2, over).await;
     }
 
-    /// Like [`until`](Self::until), and looks again whenever the hold's end has come, by the clock: this
-    /// does not rely on the keeper being alive.
+    /// Waits for a change after which `look` sees something, and looks again whenever the hold's end has
+    /// come, by the clock: this does not rely on the keeper being alive.
     pub(super) async fn until_or_end<T>(
         &self,
         clock: &dyn Clock,
@@ -105,7 +104,7 @@ impl Hold {
                 }
                 state.ends_at()
             };
-            let _ = crate::wait::within(clock, end, changed).await;
+            let _ = within(clock, end, changed).await;
         }
     }
 }

@@ -13,6 +13,9 @@ mod timing;
 
 mod worker;
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
