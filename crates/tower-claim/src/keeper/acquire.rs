@@ -145,7 +145,14 @@ impl Reply {
 impl Ask<'_> {
     async fn claim(&self) -> Result<Outcome, StoreError> {
         self.inner.staff()?;
-        for _ in 0..NONCES {
+        for nonces in 0..NONCES {
+            if nonces > 0 {
+                // An engine whose list of spent nonces is full refuses, by `not_after`, all that may be
+                // copies of them: a moment later this claim is none.
+                let clock = &self.inner.clock;
+                let pause = self.terms.attempt_timeout() / 16;
+                clock.sleep_until(clock.now() + pause).await;
+            }
             if let Some(outcome) = self.under_one_nonce().await? {
                 return Ok(outcome);
             }

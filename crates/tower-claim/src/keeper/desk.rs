@@ -189,3 +189,44 @@ impl fmt::Debug for Desk {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::super::tests::a_hold;
+    use super::*;
+    use crate::testing::ManualClock;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Whether the worker, asleep until the next due time, is woken.
+    fn wakes(desk: &Desk) -> bool {
+        desk.wake.notified().now_or_never().is_some()
+    }
+
+    #[test]
+    fn only_a_beat_that_is_due_earlier_wakes_the_worker() {
+        let clock = ManualClock::new();
+        let desk = Arc::new(Desk::new(Arc::new(clock.clone())));
+        let now = clock.now();
+        let holds = [a_hold(), a_hold(), a_hold(), a_hold()];
+        desk.schedule(&holds[0], now + SECOND * 3);
+        assert!(wakes(&desk), "it slept without end");
+        desk.schedule(&holds[1], now + SECOND * 4);
+        assert!(!wakes(&desk), "it looks sooner than that");
+        desk.schedule(&holds[2], now + SECOND * 2);
+        assert!(wakes(&desk), "it would have slept through it");
+
+        // Gone before they were due: the worker sleeps on, and a later one need not wake it.
+        for hold in &holds {
+            desk.unschedule(hold);
+        }
+        desk.schedule(&holds[3], now + SECOND * 3);
+        assert!(!wakes(&desk));
+        let round = desk.take(now + SECOND * 2);
+        assert!(round.holds.is_empty());
+        assert_eq!(round.next, Some(now + SECOND * 3));
+        assert_eq!(desk.take(now + SECOND * 3).holds.len(), 1);
+    }
+}

@@ -4,6 +4,7 @@ mod beats;
 mod claims;
 mod drops;
 mod ends;
+mod memory;
 mod scripted;
 mod thread;
 
@@ -77,4 +78,25 @@ async fn settled(keeper: &Keeper) {
         keeper.drain(LEASE * 4).await,
         "the keeper never came to rest"
     );
+}
+
+/// A hold that nobody claimed.
+pub(super) fn a_hold() -> Arc<super::hold::Hold> {
+    use super::state::HoldState;
+    use super::timing::Jitter;
+    let (terms, sent) = (terms(), crate::Moment::default());
+    let state = HoldState::granted(&terms, terms.timing(), sent, LEASE, Jitter::new(1));
+    Arc::new(super::hold::Hold {
+        keys: super::hold::Keys::One(key("a")),
+        nonce: crate::Nonce::from_bytes([0; 16]),
+        token: Token::ZERO,
+        fingerprint: None,
+        timing: terms.timing(),
+        terms,
+        attempt: 1,
+        took_over: None,
+        not_after: crate::store::StoreTime::NEVER,
+        state: state.into(),
+        changed: tokio::sync::Notify::new(),
+    })
 }

@@ -1,0 +1,127 @@
+//! The keeper over the in-memory store: the whole story, once.
+
+use super::*;
+use crate::store::{Finish, Value};
+use crate::{LapsePolicy, MemoryStore};
+
+fn paused() -> (MemoryStore, Keeper) {
+    let clock: Arc<dyn Clock> = Arc::new(crate::TokioClock::new());
+    let store = MemoryStore::builder()
+        .clock(Arc::clone(&clock))
+        .build()
+        .unwrap();
+    let keeper = Keeper::builder_many(store.clone())
+        .clock(clock)
+        .run_on(RunOn::Task)
+        .build()
+        .unwrap();
+    (store, keeper)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_thread_is_busy_and_a_finished_key_is_done() {
+    let (_, keeper) = paused();
+    let first = claim(&keeper, "class 7").await;
+    assert_eq!(first.attempt(), 1);
+    assert!(is_busy(&keeper, "class 7").await);
+    tokio::time::sleep(LEASE * 5).await;
+    assert_eq!(first.check(), Ok(()));
+    assert!(is_busy(&keeper, "class 7").await);
+    let sent = Value::Kept("sent".into());
+    let answer = first.finish(sent.clone(), LEASE * 10).await;
+    assert_eq!(answer.unwrap(), Finish::Finished);
+    let terms = terms();
+    let again = keeper.claim(key("class 7"), None, &terms, Token::ZERO);
+    assert!(matches!(again.await, Ok(Attempt::Done(done)) if done.value == sent));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_takes_over_learns_of_the_one_before() {
+    let (_, keeper) = paused();
+    let stalled = Terms::builder(LEASE)
+        .renewal(Renewal::Progress { stall_after: LEASE })
+        .build()
+        .unwrap();
+    let hung = claim_as(&keeper, "a", &stalled).await;
+    hung.progress(41);
+    assert_eq!(hung.lost().await, Loss::Stalled);
+    tokio::time::sleep(LEASE).await;
+    let next = claim_as(&keeper, "a", &stalled).await;
+    let before = next.took_over().unwrap();
+    assert_eq!((before.token, before.progress), (hung.token(), 41));
+    assert_eq!(next.attempt(), 2);
+    assert!(next.token() > hung.token());
+    let late = hung.finish(Value::Tombstone, LEASE).await;
+    assert_eq!(late.unwrap(), Finish::Lost);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_claim_future_leaves_the_key_free() {
+    let (_, keeper) = paused();
+    for _ in 0..100 {
+        let terms = terms();
+        drop(keeper.claim(key("a"), None, &terms, Token::ZERO));
+        let _ = until_await(1, keeper.claim(key("a"), None, &terms, Token::ZERO)).await;
+        settled(&keeper).await;
+        claim(&keeper, "a").await.release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_marked_claim_that_is_dropped_is_unknown() {
+    let (_, keeper) = paused();
+    let marked = claim(&keeper, "a").await;
+    marked.point_of_no_return().await.unwrap();
+    drop(marked);
+    settled(&keeper).await;
+    let next = keeper.claim(key("a"), None, &terms(), Token::ZERO).await;
+    assert!(matches!(next, Ok(Attempt::Unknown(_))), "{next:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lapsed_hold_is_unknown_to_others_and_may_be_finished() {
+    let (_, keeper) = paused();
+    let hold = Terms::builder(LEASE)
+        .renewal(Renewal::Off)
+        .on_lapse(LapsePolicy::Hold)
+        .build()
+        .unwrap();
+    let slow = claim_as(&keeper, "a", &hold).await;
+    tokio::time::sleep(LEASE * 3).await;
+    let other = keeper.claim(key("a"), None, &hold, Token::ZERO).await;
+    assert!(matches!(other, Ok(Attempt::Unknown(_))), "{other:?}");
+    assert_eq!(slow.check(), Ok(()));
+    let answer = slow.finish(Value::Tombstone, LEASE).await;
+    assert_eq!(answer.unwrap(), Finish::Finished);
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_keys_are_kept_and_given_back_together() {
+    let (_, keeper) = paused();
+    let keys = [key("a"), key("b"), key("c")];
+    let AttemptMany::Granted(all) = keeper
+        .claim_many(&keys, &terms(), Token::ZERO)
+        .await
+        .unwrap()
+    else {
+        panic!("not granted");
+    };
+    tokio::time::sleep(LEASE * 4).await;
+    assert_eq!(all.check(), Ok(()));
+    for name in ["a", "b", "c"] {
+        assert!(is_busy(&keeper, name).await);
+    }
+    all.release().await.unwrap();
+    for name in ["a", "b", "c"] {
+        assert!(!is_busy(&keeper, name).await);
+    }
+}
+
+#[tokio::test]
+async fn a_hold_survives_a_blocked_runtime() {
+    let keeper = Keeper::new(MemoryStore::new());
+    let claim = claim(&keeper, "a").await;
+    std::thread::sleep(LEASE * 2);
+    assert_eq!(claim.check(), Ok(()));
+    assert!(is_busy(&keeper, "a").await);
+}
