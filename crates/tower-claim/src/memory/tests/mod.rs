@@ -1,49 +1,22 @@
 //! The store as a whole: bounds, waiting, several keys, threads.
 
+mod plain_list;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 
 use super::*;
-use crate::clock::Moment;
 use crate::store::*;
+use crate::testing::ManualClock;
 use crate::*;
 
-/// Moved by hand; a sleep never ends.
-#[derive(Debug, Default)]
-struct Hand {
-    micros: AtomicU64,
-}
-
-impl Hand {
-    fn advance(&self, by: Duration) {
-        self.micros
-            .fetch_add(by.as_micros() as u64, Ordering::SeqCst);
-    }
-}
-
-impl Clock for Hand {
-    fn now(&self) -> Moment {
-        Moment::since_start(Duration::from_micros(self.micros.load(Ordering::SeqCst)))
-    }
-
-    fn unix_time(&self) -> Duration {
-        Duration::from_secs(1_700_000_000) + self.now().elapsed()
-    }
-
-    fn sleep_until(&self, _: Moment) -> BoxFuture<'static, ()> {
-        futures_util::future::pending().boxed()
-    }
-}
-
-fn by_hand(builder: MemoryStoreBuilder) -> (MemoryStore, Arc<Hand>) {
-    let hand = Arc::new(Hand::default());
-    let clock: Arc<dyn Clock> = hand.clone();
-    (builder.clock(clock).build().unwrap(), hand)
+fn by_hand(builder: MemoryStoreBuilder) -> (MemoryStore, ManualClock) {
+    let clock = ManualClock::new();
+    let store = builder.clock(Arc::new(clock.clone())).build().unwrap();
+    (store, clock)
 }
 
 fn key(n: u64) -> Key {
