@@ -18,7 +18,7 @@ use crate::{Clock, Key, StoreError, Token};
 /// Records of one shard that a search for room looks at in one go.
 const SOME: usize = 64;
 /// Records on one page of a scan, at most.
-const PAGE: usize = 1024;
+const PAGE: usize = 256;
 
 pub(super) struct Inner {
     pub(super) clock: Arc<dyn Clock>,
@@ -31,7 +31,7 @@ pub(super) struct Inner {
     /// Where the next search for room begins.
     sweep: AtomicUsize,
     #[cfg(test)]
-    pub(super) longest_hold: AtomicU64,
+    long_holds: AtomicU64,
 }
 
 impl Inner {
@@ -48,7 +48,7 @@ impl Inner {
             unix_ms: AtomicU64::new(0),
             sweep: AtomicUsize::new(0),
             #[cfg(test)]
-            longest_hold: AtomicU64::new(0),
+            long_holds: AtomicU64::new(0),
         }
     }
 
@@ -91,8 +91,13 @@ impl Inner {
         Locked {
             shard,
             #[cfg(test)]
-            hold: hold::Hold::begin(&self.longest_hold),
+            hold: hold::Hold::begin(&self.long_holds),
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn holds_over_a_millisecond(&self) -> u64 {
+        self.long_holds.load(Ordering::Relaxed)
     }
 
     pub(super) fn watched(&self) -> usize {
@@ -337,14 +342,14 @@ mod hold {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     pub(super) struct Hold<'a> {
-        longest: &'a AtomicU64,
+        long: &'a AtomicU64,
         began: u64,
     }
 
     impl<'a> Hold<'a> {
-        pub(super) fn begin(longest: &'a AtomicU64) -> Self {
+        pub(super) fn begin(long: &'a AtomicU64) -> Self {
             Self {
-                longest,
+                long,
                 began: cpu_nanos(),
             }
         }
@@ -352,8 +357,9 @@ mod hold {
 
     impl Drop for Hold<'_> {
         fn drop(&mut self) {
-            let held = cpu_nanos() - self.began;
-            self.longest.fetch_max(held, Ordering::Relaxed);
+            if cpu_nanos() - self.began > 1_000_000 {
+                self.long.fetch_add(1, Ordering::Relaxed);
+            }
         }
     }
 

@@ -197,13 +197,17 @@ impl Shard {
         at: At,
         into: &mut Vec<RecordView>,
     ) {
-        let place = |bucket: &Bucket| (bucket.hash, self.slab.get(bucket.index).key);
-        let within = |bucket: &&Bucket| match from {
-            None => true,
-            Some((hash, key)) => match bucket.hash.cmp(&hash) {
-                Ordering::Equal => self.slab.get(bucket.index).key >= key,
-                order => order == Ordering::Greater,
-            },
+        let key = |bucket: &Bucket| self.slab.get(bucket.index).key;
+        // Reads a slot only where two hashes are equal: slots are far apart.
+        let order = |a: &Bucket, b: &Bucket| {
+            let hashes = a.hash.cmp(&b.hash);
+            hashes.then_with(|| key(a).cmp(&key(b)))
+        };
+        let within = |bucket: &&Bucket| {
+            from.is_none_or(|(hash, first)| match bucket.hash.cmp(&hash) {
+                Ordering::Equal => key(bucket) >= first,
+                hashes => hashes == Ordering::Greater,
+            })
         };
         let speaks = |bucket: &&Bucket| {
             let record = &self.slab.get(bucket.index).record;
@@ -214,13 +218,13 @@ impl Shard {
         while wanted > 0 && !found.is_empty() {
             let mut next = if found.len() > wanted {
                 // Without sorting all: the shard is locked.
-                found.select_nth_unstable_by_key(wanted, place);
+                found.select_nth_unstable_by(wanted, order);
                 let rest = found.split_off(wanted);
                 std::mem::replace(&mut found, rest)
             } else {
                 std::mem::take(&mut found)
             };
-            next.sort_unstable_by_key(place);
+            next.sort_unstable_by(order);
             for bucket in next.iter().filter(speaks) {
                 let slot = self.slab.get(bucket.index);
                 into.push(slot.record.peek(slot.key, at));
