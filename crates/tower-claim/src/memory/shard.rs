@@ -15,8 +15,12 @@ use crate::record::{At, Record};
 use crate::store::RecordView;
 use crate::{Key, Settings};
 
-/// What a record costs beside its body: its slot, and its share of a table that is at least 7/16 full.
-pub(super) const RECORD_BYTES: usize = size_of::<Slot>() + (size_of::<Bucket>() + 1) * 16 / 7;
+pub(super) const SLOT_BYTES: usize = size_of::<Slot>();
+/// A bucket and its control byte.
+pub(super) const BUCKET_BYTES: usize = size_of::<Bucket>() + 1;
+/// What a record is counted as beside its body: its slot, and its share of a table that is 7/16 full, which
+/// is the least after it has grown.
+pub(super) const RECORD_BYTES: usize = SLOT_BYTES + BUCKET_BYTES * 16 / 7;
 
 /// Records that one operation looks at, at most, to find those that ended by time.
 pub(super) const FEW: usize = 4;

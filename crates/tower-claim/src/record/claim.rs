@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{At, Phase, Record, Standing};
+use super::{At, Limit, Phase, Record, Standing};
 use crate::store::{Busy, ClaimRequest, Claimed, Cooling, Grant, StoreTime, TookOver, Unknown};
 use crate::{Fingerprint, Nonce, Settings, StoreError, Token};
 
@@ -59,7 +59,7 @@ impl Record {
         if self.spent.contains(asker.nonce, now) {
             return Some(Claimed::Ended);
         }
-        let same_fingerprint = self.fingerprint == asker.fingerprint;
+        let same_fingerprint = self.phase.fingerprint() == asker.fingerprint;
         let cooling = self.not_before().saturating_since(now);
         match standing {
             Standing::Held => Some(self.busy(same_fingerprint, now)),
@@ -121,11 +121,14 @@ impl Record {
             _ => (None, 0),
         };
         if !self.is_vacant() {
-            self.spent.remember(self.nonce, self.not_after, now);
+            self.spent
+                .remember(self.nonce, self.phase.not_after().time(), now);
         }
         let attempt = before.saturating_add(1);
         let lease = terms.lease;
         self.phase = Phase::Held {
+            not_after: Limit::of(asker.not_after),
+            fingerprint: asker.fingerprint,
             last_beat: now,
             progress: 0,
             attempt,
@@ -134,8 +137,6 @@ impl Record {
         };
         self.token = token;
         self.nonce = asker.nonce;
-        self.not_after = asker.not_after;
-        self.fingerprint = asker.fingerprint;
         self.terms = Some(terms);
         self.since = now;
         self.until = now.saturating_add(lease);

@@ -6,6 +6,7 @@
 //! not depend on when an engine cleans up.
 
 mod claim;
+mod limit;
 mod operator;
 mod owner;
 mod spent;
@@ -21,6 +22,7 @@ use bytes::Bytes;
 use crate::store::{StoreTime, Value};
 use crate::{Fingerprint, LapsePolicy, Nonce, Settings, StoreError, Token};
 pub(crate) use claim::Asker;
+use limit::Limit;
 use spent::Spent;
 pub(crate) use view::Watching;
 
@@ -41,9 +43,6 @@ pub(crate) struct Record {
     token: Token,
     /// The last nonce granted; of a record that was never granted, the one that was refused.
     nonce: Nonce,
-    /// Until when a copy of that nonce's claim may still arrive.
-    not_after: StoreTime,
-    fingerprint: Option<Fingerprint>,
     /// The owner's own terms: they judge the record, never the asker's.
     terms: Option<Arc<Settings>>,
     /// When the phase began. Held: the grant.
@@ -54,24 +53,36 @@ pub(crate) struct Record {
     spent: Spent,
 }
 
+/// What binds only in some phases lies in them: so a record is no larger than it must be. `not_after` is
+/// until when a copy of the last nonce's claim may still arrive.
 #[derive(Debug, Clone)]
 enum Phase {
     /// Never seen.
     Vacant,
-    Free,
+    Free {
+        not_after: Limit,
+    },
     /// Also after the lapse: what the lapse means is judged when somebody looks.
     Held {
+        not_after: Limit,
+        fingerprint: Option<Fingerprint>,
         last_beat: StoreTime,
         progress: u64,
         attempt: u32,
         marked: bool,
         revoke_asked: bool,
     },
-    /// `None` is a tombstone.
-    Done(Option<Bytes>),
+    Done {
+        not_after: Limit,
+        fingerprint: Option<Fingerprint>,
+        /// `None` is a tombstone.
+        body: Option<Bytes>,
+    },
     /// Unknown by a marked release or a break. Unlike the unknown that a lapse makes (which is still
     /// [`Phase::Held`]), the owner cannot finish it any more.
     Unknown {
+        not_after: Limit,
+        fingerprint: Option<Fingerprint>,
         not_before: StoreTime,
         last_beat: StoreTime,
         progress: u64,
@@ -97,8 +108,6 @@ impl Record {
             phase: Phase::Vacant,
             token: Token::ZERO,
             nonce: Nonce::from_bytes([0; 16]),
-            not_after: StoreTime::default(),
-            fingerprint: None,
             terms: None,
             since: StoreTime::default(),
             until: StoreTime::default(),
@@ -112,14 +121,14 @@ impl Record {
 
     fn standing(&self, now: StoreTime) -> Standing {
         match &self.phase {
-            Phase::Vacant | Phase::Free => Standing::Free,
+            Phase::Vacant | Phase::Free { .. } => Standing::Free,
             Phase::Held { .. } if now < self.until => Standing::Held,
             Phase::Held { .. } if now >= self.ends_at() => Standing::Free,
             Phase::Held { .. } if self.holds_on() => Standing::Unknown,
             Phase::Held { .. } => Standing::Lapsed,
-            Phase::Done(_) if now < self.until => Standing::Done,
+            Phase::Done { .. } if now < self.until => Standing::Done,
             Phase::Unknown { .. } if now < self.until => Standing::Unknown,
-            Phase::Done(_) | Phase::Unknown { .. } => Standing::Free,
+            Phase::Done { .. } | Phase::Unknown { .. } => Standing::Free,
         }
     }
 
@@ -132,11 +141,11 @@ impl Record {
     /// When the phase ends by itself. Nothing live does: a hold ends an unfinished keep *after its lapse*.
     fn ends_at(&self) -> StoreTime {
         match self.phase {
-            Phase::Vacant | Phase::Free => self.since,
+            Phase::Vacant | Phase::Free { .. } => self.since,
             Phase::Held { .. } => self
                 .until
                 .saturating_add(self.term(Duration::ZERO, |terms| terms.unfinished_keep)),
-            Phase::Done(_) | Phase::Unknown { .. } => self.until,
+            Phase::Done { .. } | Phase::Unknown { .. } => self.until,
         }
     }
 
@@ -150,7 +159,7 @@ impl Record {
                 cooled.max(self.min_hold_end())
             }
             Phase::Unknown { not_before, .. } => not_before,
-            Phase::Vacant | Phase::Free | Phase::Done(_) => self.until,
+            Phase::Vacant | Phase::Free { .. } | Phase::Done { .. } => self.until,
         }
     }
 
@@ -172,13 +181,16 @@ impl Record {
     /// Remembers a nonce that is never to be granted, as long as its claim may be under way.
     fn remember(&mut self, nonce: Nonce, not_after: StoreTime, now: StoreTime) {
         if self.is_last(nonce) {
-            self.not_after = self.not_after.max(not_after);
+            if let Some(known) = self.phase.not_after_mut() {
+                *known = (*known).max(Limit::of(not_after));
+            }
         } else if now > not_after {
             // No copy of it can be applied any more.
         } else if self.is_vacant() {
-            self.phase = Phase::Free;
+            self.phase = Phase::Free {
+                not_after: Limit::of(not_after),
+            };
             self.nonce = nonce;
-            self.not_after = not_after;
             self.since = now;
             self.until = now;
         } else {
@@ -188,10 +200,11 @@ impl Record {
 
     /// Frees the key. Nothing of the work binds any more.
     fn free(&mut self, since: StoreTime, not_before: StoreTime) {
-        self.phase = Phase::Free;
+        self.phase = Phase::Free {
+            not_after: self.phase.not_after(),
+        };
         self.since = since;
         self.until = not_before;
-        self.fingerprint = None;
         self.terms = None;
     }
 
@@ -210,7 +223,7 @@ impl Record {
 
     /// Turns a record that ended by time into a free one, which gives back its value. Changes no answer.
     pub(crate) fn settle(&mut self, now: StoreTime) {
-        let ended = !matches!(self.phase, Phase::Vacant | Phase::Free);
+        let ended = !matches!(self.phase, Phase::Vacant | Phase::Free { .. });
         if ended && self.standing(now) == Standing::Free {
             self.free(self.ends_at(), self.not_before());
         }
@@ -221,7 +234,7 @@ impl Record {
     pub(crate) fn is_forgettable(&self, at: At) -> bool {
         self.standing(at.now) == Standing::Free
             && at.now >= self.not_before()
-            && (self.is_vacant() || at.now > self.not_after)
+            && (self.is_vacant() || at.now > self.phase.not_after().time())
             && self.spent.latest().is_none_or(|latest| at.now > latest)
             && Token::next(Token::ZERO, Token::ZERO, at.unix_ms) > self.token
     }
@@ -230,9 +243,10 @@ impl Record {
     /// moves this on.
     pub(crate) fn due_at(&self) -> StoreTime {
         match self.phase {
-            Phase::Held { .. } | Phase::Done(_) | Phase::Unknown { .. } => self.ends_at(),
-            Phase::Vacant | Phase::Free => {
-                let calls = self.spent.latest().unwrap_or_default().max(self.not_after);
+            Phase::Held { .. } | Phase::Done { .. } | Phase::Unknown { .. } => self.ends_at(),
+            Phase::Vacant | Phase::Free { .. } => {
+                let last = self.phase.not_after().time();
+                let calls = self.spent.latest().unwrap_or_default().max(last);
                 self.until
                     .max(calls.saturating_add(Duration::from_micros(1)))
             }
@@ -247,7 +261,9 @@ impl Record {
     /// Heap bytes beside the record itself.
     pub(crate) fn heap_bytes(&self) -> usize {
         let body = match &self.phase {
-            Phase::Done(Some(body)) => body.len(),
+            Phase::Done {
+                body: Some(body), ..
+            } => body.len(),
             _ => 0,
         };
         body + self.spent.heap_bytes()
@@ -255,7 +271,7 @@ impl Record {
 
     /// Keeps the outcome as a tombstone, where there is no room for the body.
     pub(crate) fn drop_body(&mut self) {
-        if let Phase::Done(body) = &mut self.phase {
+        if let Phase::Done { body, .. } = &mut self.phase {
             *body = None;
         }
     }
@@ -263,6 +279,38 @@ impl Record {
     /// Changes whenever a hold begins or ends other than by time.
     pub(crate) fn stamp(&self) -> (Token, bool) {
         (self.token, matches!(self.phase, Phase::Held { .. }))
+    }
+}
+
+impl Phase {
+    fn not_after(&self) -> Limit {
+        match self {
+            Phase::Vacant => Limit::default(),
+            Phase::Free { not_after }
+            | Phase::Held { not_after, .. }
+            | Phase::Done { not_after, .. }
+            | Phase::Unknown { not_after, .. } => *not_after,
+        }
+    }
+
+    fn not_after_mut(&mut self) -> Option<&mut Limit> {
+        match self {
+            Phase::Vacant => None,
+            Phase::Free { not_after }
+            | Phase::Held { not_after, .. }
+            | Phase::Done { not_after, .. }
+            | Phase::Unknown { not_after, .. } => Some(not_after),
+        }
+    }
+
+    /// The fingerprint that binds.
+    fn fingerprint(&self) -> Option<Fingerprint> {
+        match self {
+            Phase::Vacant | Phase::Free { .. } => None,
+            Phase::Held { fingerprint, .. }
+            | Phase::Done { fingerprint, .. }
+            | Phase::Unknown { fingerprint, .. } => *fingerprint,
+        }
     }
 }
 

@@ -70,22 +70,26 @@ impl Record {
         match (&self.phase, self.standing(at.now)) {
             (_, Standing::Free) => Finish::Lost,
             // The first value wins.
-            (Phase::Done(_), _) => Finish::Finished,
+            (Phase::Done { .. }, _) => Finish::Finished,
             (Phase::Held { .. }, _) => {
                 let value = std::mem::replace(&mut request.value, Value::Tombstone);
                 self.conclude(value, request.keep, self.min_hold_end(), at);
                 Finish::Finished
             }
-            (Phase::Vacant | Phase::Free | Phase::Unknown { .. }, _) => Finish::Lost,
+            (Phase::Vacant | Phase::Free { .. } | Phase::Unknown { .. }, _) => Finish::Lost,
         }
     }
 
     /// The result stays at least as long as the key has to stay taken.
     pub(super) fn conclude(&mut self, value: Value, keep: Duration, not_before: StoreTime, at: At) {
-        self.phase = Phase::Done(match value {
-            Value::Kept(body) => Some(body),
-            Value::Tombstone => None,
-        });
+        self.phase = Phase::Done {
+            not_after: self.phase.not_after(),
+            fingerprint: self.phase.fingerprint(),
+            body: match value {
+                Value::Kept(body) => Some(body),
+                Value::Tombstone => None,
+            },
+        };
         self.since = at.now;
         self.until = at.now.saturating_add(keep).max(not_before);
     }
@@ -129,6 +133,8 @@ impl Record {
     ) {
         let keep = self.term(Duration::ZERO, |terms| terms.unfinished_keep);
         self.phase = Phase::Unknown {
+            not_after: self.phase.not_after(),
+            fingerprint: self.phase.fingerprint(),
             not_before,
             last_beat,
             progress,

@@ -21,7 +21,7 @@ impl Record {
     }
 
     pub(super) fn done(&self, same_fingerprint: bool, now: StoreTime) -> Option<DoneRecord> {
-        let Phase::Done(body) = &self.phase else {
+        let Phase::Done { body, .. } = &self.phase else {
             return None;
         };
         Some(DoneRecord {
@@ -72,7 +72,7 @@ impl Record {
             return view;
         }
         view.label = self.label();
-        view.fingerprint = self.fingerprint;
+        view.fingerprint = self.phase.fingerprint();
         match self.phase {
             Phase::Held {
                 last_beat,
@@ -95,7 +95,7 @@ impl Record {
                 view.progress = progress;
                 view.marked = marked;
             }
-            Phase::Vacant | Phase::Free | Phase::Done(_) => {}
+            Phase::Vacant | Phase::Free { .. } | Phase::Done { .. } => {}
         }
         view
     }
