@@ -32,6 +32,10 @@
 //! # let _ = app;
 //! ```
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod builder;
 mod call;
 mod caller;

@@ -120,23 +120,31 @@ impl<B: Body<Data = Bytes>> Body for FlightBody<B> {
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
             Kind::Inner { body } => body.size_hint(),
-            Kind::Whole { data, .. } => SizeHint::with_exact(len(data)),
+            // With an exact hint hyper sends a Content-Length instead of chunks over HTTP/1, and trailers
+            // have no place there.
+            Kind::Whole { data, trailers } => match trailers {
+                None => SizeHint::with_exact(len(data)),
+                Some(_) => at_least(len(data)),
+            },
             Kind::Resumed { data, rest } => {
-                let mut hint = SizeHint::new();
-                match rest {
-                    Rest::Body(body) => {
-                        let rest = body.size_hint();
-                        hint.set_lower(rest.lower().saturating_add(len(data)));
-                        if let Some(upper) = rest.upper() {
-                            hint.set_upper(upper.saturating_add(len(data)));
-                        }
-                    }
-                    Rest::Failed(_) | Rest::Ended => hint.set_lower(len(data)),
+                let Rest::Body(body) = rest else {
+                    return at_least(len(data));
+                };
+                let rest = body.size_hint();
+                let mut hint = at_least(rest.lower().saturating_add(len(data)));
+                if let Some(upper) = rest.upper() {
+                    hint.set_upper(upper.saturating_add(len(data)));
                 }
                 hint
             }
         }
     }
+}
+
+fn at_least(bytes: u64) -> SizeHint {
+    let mut hint = SizeHint::new();
+    hint.set_lower(bytes);
+    hint
 }
 
 fn len(data: &Option<Bytes>) -> u64 {
