@@ -6,7 +6,7 @@ use tokio::sync::Notify;
 
 use super::Inner;
 use super::claim::Claim;
-use super::cleanup::{Forget, Job};
+use super::doubt::Doubt;
 use super::hold::{Hold, Keys};
 use super::state::HoldState;
 use super::terms::Terms;
@@ -16,7 +16,7 @@ use crate::store::{
     StoreTime, Unknown,
 };
 use crate::wait::answer;
-use crate::{Clock, Fingerprint, Key, Nonce, StoreError, Token};
+use crate::{Fingerprint, Key, Nonce, StoreError, Token};
 
 /// How many nonces one claim draws at most.
 const NONCES: u32 = 3;
@@ -166,7 +166,12 @@ impl Ask<'_> {
     async fn under_one_nonce(&self) -> Result<Option<Outcome>, StoreError> {
         let clock = &*self.inner.clock;
         let timing = self.terms.timing();
-        let mut doubt = Doubt::new(self, Nonce::draw(&*self.inner.entropy), timing);
+        let mut doubt = Doubt::new(
+            self.inner,
+            self.keys.clone(),
+            Nonce::draw(&*self.inner.entropy),
+            timing,
+        );
         let mut sends = 0;
         loop {
             sends += 1;
@@ -284,88 +289,6 @@ impl Ask<'_> {
                     ClaimedMany::Refused { key, by } => Reply::to(key, by),
                 })
             }
-        }
-    }
-}
-
-/// The copies of one nonce's claim: while one may have been granted or still be under way, dropping this
-/// tells the keeper to release by nonce.
-struct Doubt<'a> {
-    inner: &'a Inner,
-    forget: Forget,
-    /// A copy was sent and its answer is awaited.
-    awaited: bool,
-    /// A copy's answer is missing for good.
-    missing: bool,
-    /// A grant is known and nobody wants it.
-    unwanted: bool,
-}
-
-impl<'a> Doubt<'a> {
-    fn new(ask: &Ask<'a>, nonce: Nonce, timing: Timing) -> Self {
-        Self {
-            inner: ask.inner,
-            forget: Forget {
-                keys: ask.keys.clone(),
-                nonce,
-                not_after: StoreTime::default(),
-                timing,
-            },
-            awaited: false,
-            missing: false,
-            unwanted: false,
-        }
-    }
-
-    /// A copy goes out now; it changes nothing past the instant answered here.
-    fn send(&mut self) -> StoreTime {
-        let not_after = self
-            .inner
-            .store
-            .dyn_now()
-            .saturating_add(self.forget.timing.attempt);
-        self.missing |= self.awaited;
-        self.awaited = true;
-        self.forget.not_after = self.forget.not_after.max(not_after);
-        not_after
-    }
-
-    fn answered(&mut self) {
-        self.awaited = false;
-    }
-
-    fn granted(&mut self) {
-        self.unwanted = true;
-    }
-
-    fn is_open(&self) -> bool {
-        self.awaited || self.missing || self.unwanted
-    }
-
-    /// Releases what may be held, before another nonce is drawn: it would find the key busy with us.
-    async fn settle(&mut self, clock: &dyn Clock) -> Result<(), StoreError> {
-        if !self.is_open() {
-            return Ok(());
-        }
-        for request in self.forget.releases() {
-            let until = clock.now() + self.forget.timing.attempt;
-            answer(clock, until, self.inner.store.dyn_release(request)).await?;
-        }
-        self.disarm();
-        Ok(())
-    }
-
-    fn disarm(&mut self) {
-        self.awaited = false;
-        self.missing = false;
-        self.unwanted = false;
-    }
-}
-
-impl Drop for Doubt<'_> {
-    fn drop(&mut self) {
-        if self.is_open() {
-            self.inner.desk.leave(Job::Forget(self.forget.clone()));
         }
     }
 }

@@ -6,6 +6,8 @@ mod builder;
 mod claim;
 mod cleanup;
 mod desk;
+mod doubt;
+mod ends;
 mod hold;
 mod state;
 mod terms;
@@ -23,7 +25,8 @@ use crate::{Clock, DynClaimMany, DynClaimStore, Entropy, Fingerprint, Key, Store
 
 pub use acquire::{Attempt, AttemptMany};
 pub use builder::{KeeperBuilder, RunOn};
-pub use claim::{Claim, HandBack, NoPointOfNoReturn};
+pub use claim::Claim;
+pub use ends::{HandBack, NoPointOfNoReturn};
 pub use state::Loss;
 pub use terms::{Renewal, Terms, TermsBuilder};
 
