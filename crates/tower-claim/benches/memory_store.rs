@@ -7,9 +7,7 @@ use bytes::Bytes;
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use futures_util::FutureExt;
 use tower_claim::store::{ClaimRequest, Claimed, FinishRequest, Owner, ReleaseRequest, Value};
-use tower_claim::{
-    ClaimStore, Key, MemoryStore, Namespace, Nonce, Settings, StoreError, Token, Use,
-};
+use tower_claim::{ClaimStore, ConfigError, Key, MemoryStore, Nonce, Settings, StoreError, Token};
 
 fn now<T>(call: impl Future<Output = Result<T, StoreError>>) -> Option<T> {
     call.now_or_never().and_then(Result::ok)
@@ -36,13 +34,13 @@ struct Run {
 }
 
 impl Run {
-    fn new(records: usize) -> Self {
+    fn new(records: usize) -> Result<Self, ConfigError> {
         let builder = MemoryStore::builder().max_records(records);
-        Self {
-            store: builder.memory_limit(8 << 30).build().unwrap(),
+        Ok(Self {
+            store: builder.memory_limit(8 << 30).build()?,
             settings: Settings::new(Duration::from_secs(10)),
             n: 0,
-        }
+        })
     }
 
     fn claim(&self, key: Key, nonce: Nonce) -> Option<Claimed> {
@@ -75,12 +73,12 @@ impl Run {
     }
 }
 
-fn memory_store(c: &mut Criterion) {
+fn run(c: &mut Criterion) -> Result<(), ConfigError> {
     let mut group = c.benchmark_group("memory_store");
     let body = Bytes::from(vec![7; 256]);
 
     // The clearing of what has ended is part of the price. Some 20,000 records live at a time.
-    let mut run = Run::new(1_000_000);
+    let mut run = Run::new(1_000_000)?;
     group.bench_function("claim + finish, 256 bytes", |b| {
         b.iter(|| {
             let owner = run.granted();
@@ -88,7 +86,7 @@ fn memory_store(c: &mut Criterion) {
         });
     });
 
-    let mut run = Run::new(1_000_000);
+    let mut run = Run::new(1_000_000)?;
     group.bench_function("claim + release", |b| {
         b.iter(|| {
             let owner = run.granted();
@@ -102,7 +100,7 @@ fn memory_store(c: &mut Criterion) {
     });
 
     // Far beyond the processor's caches.
-    let mut run = Run::new(50_000_000);
+    let mut run = Run::new(50_000_000)?;
     group.bench_function("claim + finish, 256 bytes, a growing million", |b| {
         b.iter(|| {
             let owner = run.granted();
@@ -110,7 +108,7 @@ fn memory_store(c: &mut Criterion) {
         });
     });
 
-    let mut run = Run::new(2_000_000);
+    let mut run = Run::new(2_000_000)?;
     for _ in 0..1_000_000 {
         let owner = run.granted();
         run.finish(owner, body.clone(), Duration::from_secs(86_400));
@@ -127,6 +125,13 @@ fn memory_store(c: &mut Criterion) {
         );
     });
     group.finish();
+    Ok(())
+}
+
+fn memory_store(c: &mut Criterion) {
+    if let Err(error) = run(c) {
+        unreachable!("{error}");
+    }
 }
 
 criterion_group!(benches, memory_store);

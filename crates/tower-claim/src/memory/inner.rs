@@ -1,18 +1,16 @@
 //! The store behind its clones: shards, room, clock.
 
-use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use hashbrown::DefaultHashBuilder;
 use tokio::sync::Notify;
 
+use super::lock::Locked;
 use super::room::Room;
 use super::shard::{FEW, NoRoom, RECORD_BYTES, Shard, Spread, Terms};
-use crate::record::{Asker, At, Record, Watching};
-use crate::store::{
-    ClaimManyRequest, ClaimedMany, FinishRequest, Grant, ScanPage, StoreTime, Value,
-};
+use crate::record::{At, Record, Watching};
+use crate::store::{FinishRequest, ScanPage, StoreTime, Value};
 use crate::{Clock, Key, StoreError, Token};
 
 /// Records of one shard that a search for room looks at in one go.
@@ -58,7 +56,7 @@ impl Inner {
     }
 
     /// Read under the lock, so that the times in one record never go back.
-    fn at(&self) -> At {
+    pub(super) fn at(&self) -> At {
         let read = u64::try_from(self.clock.unix_time().as_millis()).unwrap_or(u64::MAX);
         let seen = self.unix_ms.load(Ordering::Relaxed);
         let unix_ms = if read > seen {
@@ -76,7 +74,7 @@ impl Inner {
         Spread::of(&self.hasher, key)
     }
 
-    fn shard_of(&self, spread: Spread) -> usize {
+    pub(super) fn shard_of(&self, spread: Spread) -> usize {
         spread.shard as usize & (self.shards.len() - 1)
     }
 
@@ -84,15 +82,12 @@ impl Inner {
         self.lock_nth(self.shard_of(spread))
     }
 
-    fn lock_nth(&self, shard: usize) -> Locked<'_> {
-        let shard = self.shards[shard]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        Locked {
-            shard,
+    pub(super) fn lock_nth(&self, shard: usize) -> Locked<'_> {
+        Locked::new(
+            &self.shards[shard],
             #[cfg(test)]
-            hold: hold::Hold::begin(&self.long_holds),
-        }
+            &self.long_holds,
+        )
     }
 
     #[cfg(test)]
@@ -164,7 +159,7 @@ impl Inner {
     }
 
     /// Drops what ended by time, in all shards if it must be, until this fits. One lock at a time.
-    fn make_room(&self, records: usize, bytes: usize) -> bool {
+    pub(super) fn make_room(&self, records: usize, bytes: usize) -> bool {
         if self.room.has(records, bytes) {
             return true;
         }
@@ -183,103 +178,6 @@ impl Inner {
             }
         }
         false
-    }
-
-    pub(super) fn claim_many(
-        &self,
-        request: &ClaimManyRequest<'_>,
-    ) -> Result<ClaimedMany, StoreError> {
-        let sorted = request.keys.windows(2).all(|pair| pair[0] < pair[1]);
-        if request.keys.is_empty() || !sorted {
-            return Err(StoreError::Unsupported(
-                "a claim of several keys that are not sorted, repeat, or are none",
-            ));
-        }
-        let mut searched = false;
-        loop {
-            if let Ok(answer) = self.try_claim_many(request) {
-                return answer;
-            }
-            let records = request.keys.len();
-            if searched || !self.make_room(records, records * RECORD_BYTES) {
-                return Err(StoreError::Full);
-            }
-            searched = true;
-        }
-    }
-
-    fn try_claim_many(
-        &self,
-        request: &ClaimManyRequest<'_>,
-    ) -> Result<Result<ClaimedMany, StoreError>, NoRoom> {
-        let asker = Asker {
-            nonce: request.nonce,
-            fingerprint: None,
-            not_after: request.not_after,
-        };
-        let keys: Vec<(&Key, Spread)> = request
-            .keys
-            .iter()
-            .map(|key| (key, self.spread(key)))
-            .collect();
-        let mut order: Vec<usize> = keys.iter().map(|(_, s)| self.shard_of(*s)).collect();
-        order.sort_unstable();
-        order.dedup();
-        // Always in this order: two claims that share shards cannot wait for each other.
-        let mut locked: Vec<Locked<'_>> = order.iter().map(|n| self.lock_nth(*n)).collect();
-        let nth = |spread| {
-            let shard = self.shard_of(spread);
-            order.binary_search(&shard).unwrap_or_default()
-        };
-        let at = self.at();
-
-        let vacant = Record::vacant();
-        let mut token = Token::ZERO;
-        for (key, spread) in &keys {
-            let record = locked[nth(*spread)].look(spread.bucket, key, at);
-            let record = record.unwrap_or(&vacant);
-            if let Some(by) = record.refusal(&asker, at.now) {
-                return Ok(Ok(ClaimedMany::Refused { key: **key, by }));
-            }
-            match record.next_token(request.floor, at.unix_ms) {
-                Ok(next) => token = token.max(next),
-                Err(error) => return Ok(Err(error)),
-            }
-        }
-        let news = keys
-            .iter()
-            .filter(|(key, spread)| !locked[nth(*spread)].has(spread.bucket, key))
-            .count();
-        if !self.room.take_records(news, news * RECORD_BYTES) {
-            return Err(NoRoom);
-        }
-
-        let mut granted: Option<Grant> = None;
-        let mut wakes = Vec::new();
-        for (key, spread) in &keys {
-            let room = (&self.room, true);
-            let shard = &mut locked[nth(*spread)];
-            let (one, wake) = shard.change(spread.bucket, key, at, room, |record, terms| {
-                record.grant(&asker, token, terms.share(request.settings), at.now)
-            });
-            wakes.push(wake);
-            let one = one?;
-            granted = Some(match granted {
-                None => one,
-                Some(all) => Grant {
-                    token,
-                    lease: all.lease,
-                    attempt: all.attempt.max(one.attempt),
-                    took_over: all.took_over.or(one.took_over),
-                },
-            });
-        }
-        drop(locked);
-        wakes.into_iter().for_each(wake_all);
-        match granted {
-            Some(grant) => Ok(Ok(ClaimedMany::Granted(grant))),
-            None => Err(NoRoom),
-        }
     }
 
     /// One page in the order of (shard, hash, key): a place that stays even when its record goes.
@@ -306,71 +204,8 @@ impl Inner {
 }
 
 /// Outside the lock: waking a crowd takes its time.
-fn wake_all(wake: Option<Arc<Notify>>) {
+pub(super) fn wake_all(wake: Option<Arc<Notify>>) {
     if let Some(notify) = wake {
         notify.notify_waiters();
-    }
-}
-
-/// A locked shard.
-pub(super) struct Locked<'a> {
-    shard: MutexGuard<'a, Shard>,
-    #[cfg(test)]
-    #[expect(dead_code, reason = "measures until it is dropped")]
-    hold: hold::Hold<'a>,
-}
-
-impl Deref for Locked<'_> {
-    type Target = Shard;
-
-    fn deref(&self) -> &Shard {
-        &self.shard
-    }
-}
-
-impl DerefMut for Locked<'_> {
-    fn deref_mut(&mut self) -> &mut Shard {
-        &mut self.shard
-    }
-}
-
-#[cfg(test)]
-mod hold {
-    //! How long locks are held, counted in CPU time of the holder: what other programs do meanwhile is
-    //! not the store's.
-
-    use std::sync::atomic::{AtomicU64, Ordering};
-
-    pub(super) struct Hold<'a> {
-        long: &'a AtomicU64,
-        began: u64,
-    }
-
-    impl<'a> Hold<'a> {
-        pub(super) fn begin(long: &'a AtomicU64) -> Self {
-            Self {
-                long,
-                began: cpu_nanos(),
-            }
-        }
-    }
-
-    impl Drop for Hold<'_> {
-        fn drop(&mut self) {
-            if cpu_nanos() - self.began > 1_000_000 {
-                self.long.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-    }
-
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    fn cpu_nanos() -> u64 {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-        time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
-    }
-
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    fn cpu_nanos() -> u64 {
-        0
     }
 }

@@ -3,6 +3,8 @@
 mod builder;
 mod fence;
 mod inner;
+mod lock;
+mod many;
 mod room;
 mod shard;
 mod slab;

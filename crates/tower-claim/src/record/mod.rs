@@ -9,6 +9,7 @@ mod claim;
 mod limit;
 mod operator;
 mod owner;
+mod phase;
 mod spent;
 #[cfg(test)]
 mod tests;
@@ -20,9 +21,10 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::store::{StoreTime, Value};
-use crate::{Fingerprint, LapsePolicy, Nonce, Settings, StoreError, Token};
+use crate::{LapsePolicy, Nonce, Settings, StoreError, Token};
 pub(crate) use claim::Asker;
 use limit::Limit;
+use phase::Phase;
 use spent::Spent;
 pub(crate) use view::Watching;
 
@@ -51,43 +53,6 @@ pub(crate) struct Record {
     until: StoreTime,
     /// Other nonces that are never to be granted.
     spent: Spent,
-}
-
-/// What binds only in some phases lies in them: so a record is no larger than it must be. `not_after` is
-/// until when a copy of the last nonce's claim may still arrive.
-#[derive(Debug, Clone)]
-enum Phase {
-    /// Never seen.
-    Vacant,
-    Free {
-        not_after: Limit,
-    },
-    /// Also after the lapse: what the lapse means is judged when somebody looks.
-    Held {
-        not_after: Limit,
-        fingerprint: Option<Fingerprint>,
-        last_beat: StoreTime,
-        progress: u64,
-        attempt: u32,
-        marked: bool,
-        revoke_asked: bool,
-    },
-    Done {
-        not_after: Limit,
-        fingerprint: Option<Fingerprint>,
-        /// `None` is a tombstone.
-        body: Option<Bytes>,
-    },
-    /// Unknown by a marked release or a break. Unlike the unknown that a lapse makes (which is still
-    /// [`Phase::Held`]), the owner cannot finish it any more.
-    Unknown {
-        not_after: Limit,
-        fingerprint: Option<Fingerprint>,
-        not_before: StoreTime,
-        last_beat: StoreTime,
-        progress: u64,
-        marked: bool,
-    },
 }
 
 /// What a record is worth now.
@@ -279,38 +244,6 @@ impl Record {
     /// Changes whenever a hold begins or ends other than by time.
     pub(crate) fn stamp(&self) -> (Token, bool) {
         (self.token, matches!(self.phase, Phase::Held { .. }))
-    }
-}
-
-impl Phase {
-    fn not_after(&self) -> Limit {
-        match self {
-            Phase::Vacant => Limit::default(),
-            Phase::Free { not_after }
-            | Phase::Held { not_after, .. }
-            | Phase::Done { not_after, .. }
-            | Phase::Unknown { not_after, .. } => *not_after,
-        }
-    }
-
-    fn not_after_mut(&mut self) -> Option<&mut Limit> {
-        match self {
-            Phase::Vacant => None,
-            Phase::Free { not_after }
-            | Phase::Held { not_after, .. }
-            | Phase::Done { not_after, .. }
-            | Phase::Unknown { not_after, .. } => Some(not_after),
-        }
-    }
-
-    /// The fingerprint that binds.
-    fn fingerprint(&self) -> Option<Fingerprint> {
-        match self {
-            Phase::Vacant | Phase::Free { .. } => None,
-            Phase::Held { fingerprint, .. }
-            | Phase::Done { fingerprint, .. }
-            | Phase::Unknown { fingerprint, .. } => *fingerprint,
-        }
     }
 }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::*;
 use crate::store::*;
-use crate::{Key, LapsePolicy};
+use crate::{Fingerprint, Key, LapsePolicy};
 
 const KEY: Key = Key::from_bytes([7; 32]);
 
