@@ -1,3 +1,87 @@
-//! To come.
+//! The layers over handlers that misbehave on command: see what a layer really does before trusting it.
 
-fn main() {}
+mod app;
+mod effects;
+mod filler;
+mod flags;
+mod handler;
+mod ledger;
+mod metrics;
+mod operators;
+mod options;
+mod origin;
+mod problem;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+use app::App;
+use options::Options;
+
+/// How long a stop waits for what runs.
+const GRACE: Duration = Duration::from_secs(10);
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_env_filter(
+            EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info")),
+        )
+        .init();
+    let options = Options::parse();
+    let app = match options
+        .check()
+        .and_then(|()| App::build(&options).map_err(|e| e.to_string()))
+    {
+        Ok(app) => app,
+        Err(reason) => Options::command()
+            .error(ErrorKind::ValueValidation, reason)
+            .exit(),
+    };
+    match serve(&options, app).await {
+        // Not by returning: threads that handlers block would hold up the end of the runtime.
+        Ok(()) => std::process::exit(0),
+        Err(error) => {
+            tracing::error!("the lab cannot serve: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn serve(options: &Options, app: App) -> std::io::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let listener = TcpListener::bind(options.listen).await?;
+    let mut stdout = std::io::stdout();
+    writeln!(stdout, "http http://{}", listener.local_addr()?)?;
+    stdout.flush()?;
+
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let mut asked = stopped.clone();
+    let server = axum::serve(listener, app.router.clone()).with_graceful_shutdown(async move {
+        let _ = asked.wait_for(|stop| *stop).await;
+    });
+    let server = tokio::spawn(async move { server.await });
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    app.board.shutting_down();
+    let _ = stop.send(true);
+    let finish = async {
+        let _ = server.await;
+        app.drain(GRACE).await;
+    };
+    if tokio::time::timeout(GRACE, finish).await.is_err() {
+        tracing::warn!("stopped with requests still running");
+    }
+    Ok(())
+}

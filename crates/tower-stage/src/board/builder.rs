@@ -8,7 +8,7 @@ use tower_claim::{Clock, ConfigError, SystemClock};
 
 use super::slot::Shared;
 use super::table::Table;
-use super::{Board, Core, Recent, Thresholds};
+use super::{Board, Core, Finished, OnFinish, Recent, Thresholds};
 use crate::Stage;
 use crate::stage::STAGES;
 
@@ -35,6 +35,7 @@ pub struct BoardBuilder {
     max_tracked: usize,
     recent: usize,
     thresholds: Thresholds,
+    on_finish: Option<OnFinish>,
     clock: Arc<dyn Clock>,
 }
 
@@ -47,6 +48,7 @@ impl BoardBuilder {
                 general: Duration::from_secs(2),
                 of_stage: [None; STAGES],
             },
+            on_finish: None,
             clock: Arc::new(SystemClock),
         }
     }
@@ -79,6 +81,13 @@ impl BoardBuilder {
     /// nobody's fault. Default: no stage.
     pub fn never_stuck_in(self, stage: Stage) -> Self {
         self.set(stage, None)
+    }
+
+    /// Called once for every tracked request that ended, where it ended: for metrics and logs. It must
+    /// neither block nor panic. Default: nothing.
+    pub fn on_finish(mut self, sink: impl Fn(&Finished) + Send + Sync + 'static) -> Self {
+        self.on_finish = Some(OnFinish(Arc::new(sink)));
+        self
     }
 
     /// Where the time comes from. Default: [`SystemClock`], which goes on while the machine is suspended.
@@ -137,6 +146,7 @@ impl BoardBuilder {
                 table: Table::new(self.max_tracked, shared),
                 recent: Recent::new(self.recent),
                 thresholds: self.thresholds,
+                on_finish: self.on_finish,
                 shutting_down: AtomicBool::new(false),
             }),
         }

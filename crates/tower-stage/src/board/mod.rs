@@ -55,7 +55,18 @@ struct Core {
     table: Table,
     recent: Recent,
     thresholds: Thresholds,
+    on_finish: Option<OnFinish>,
     shutting_down: AtomicBool,
+}
+
+/// Told of every request that ended.
+#[derive(Clone)]
+pub(crate) struct OnFinish(Arc<dyn Fn(&Finished) + Send + Sync>);
+
+impl fmt::Debug for OnFinish {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnFinish")
+    }
 }
 
 /// After which time in a stage a row is stuck.
@@ -193,7 +204,7 @@ impl Board {
             cause: closed.verdict.unwrap_or(seen),
             stage: closed.stage,
         };
-        self.core.recent.push(Finished::new(
+        let finished = Finished::new(
             row.row_id(),
             closed.method,
             closed.route,
@@ -201,7 +212,11 @@ impl Board {
             sent,
             Duration::from_nanos(closed.total),
             closed.spent,
-        ));
+        );
+        if let Some(OnFinish(sink)) = &self.core.on_finish {
+            sink(&finished);
+        }
+        self.core.recent.push(finished);
     }
 }
 

@@ -1,0 +1,298 @@
+//! The routes and their layers.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, Request, State};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodFilter, MethodRouter, get, on, post, put};
+use http::StatusCode;
+use http::request::Parts;
+use serde_json::Value;
+use tower::ServiceBuilder;
+use tower::util::MapRequestLayer;
+use tower_claim::http::{KeyFields, KeySyntax};
+use tower_claim::testing::FaultStore;
+use tower_claim::{Code, ConfigError, MemoryStore, Refusal, Renewal};
+use tower_http::catch_panic::CatchPanicLayer;
+use tower_idempotency::{IdempotencyBuilder, IdempotencyLayer, OnBusy};
+use tower_lease_guard::{Lease, LeaseGuardLayer};
+use tower_single_flight::SingleFlightLayer;
+use tower_stage::{Board, StageLayer};
+
+use crate::effects::Effects;
+use crate::flags::{BadFlag, Flags};
+use crate::handler::{Route, behave, tenant};
+use crate::ledger::{Ledger, write_under};
+use crate::options::{self, Keys, Options};
+use crate::{metrics, operators, origin, problem};
+
+/// The whole lab, ready to be served.
+pub(crate) struct App {
+    pub(crate) router: Router,
+    pub(crate) board: Board,
+    orders: IdempotencyLayer,
+    announcements: IdempotencyLayer,
+    flights: SingleFlightLayer,
+    leases: LeaseGuardLayer,
+}
+
+impl App {
+    pub(crate) fn build(options: &Options) -> Result<Self, ConfigError> {
+        let effects = Effects::default();
+        let metrics = metrics::Requests::new();
+        let sink = metrics.clone();
+        let board = Board::builder()
+            .stuck_after(options.stuck_after)
+            .on_finish(move |finished| sink.record(finished))
+            .build()?;
+        let store = MemoryStore::builder()
+            .memory_limit(options.memory_limit)
+            .build()?;
+        let claims = FaultStore::new(store.clone());
+        let faults = claims.faults();
+        let namespace = options.namespace.as_str();
+
+        let orders = idempotency(options, claims.clone()).build()?;
+        let announcements = idempotency(options, claims.clone())
+            .derived_key(|parts| {
+                let path = tower_claim::http::original_uri(&parts.extensions, &parts.uri).path();
+                let room = path
+                    .strip_prefix("/classrooms/")?
+                    .strip_suffix("/announcement")?;
+                Some(KeyFields::new().field("classroom", room))
+            })
+            .first_payload_wins()
+            .build()?;
+        let flights = SingleFlightLayer::builder()
+            .without_authority()
+            .flight_age(options.flight_age)
+            .flight_wait(options.flight_wait)
+            .max_waiters(options.max_waiters)
+            .build()?;
+        let leases = LeaseGuardLayer::builder_many(claims, accounts)
+            .lease(options.lease)
+            .renewal(renewal(options))
+            .namespace(namespace)
+            .build()?;
+
+        let ledger = Ledger::default();
+        let ledger_routes = ledger.routes()?;
+        let business = business(&effects, &orders);
+        let tracked = Router::new()
+            .merge(business.clone())
+            .nest("/v1", business.clone())
+            .nest("/v2", business)
+            .route(
+                "/classrooms/{id}/announcement",
+                announcement(&effects, &announcements),
+            )
+            .route("/items/{id}", items(&effects, &flights))
+            .route("/accounts/{id}", account(&effects, &leases, &ledger_routes))
+            .fallback(|| async { StatusCode::NOT_FOUND })
+            .layer(
+                ServiceBuilder::new()
+                    .layer(CatchPanicLayer::custom(handler_panicked))
+                    .layer(StageLayer::new(board.clone()))
+                    .layer(from_fn(take_flags)),
+            );
+        let desk = operators::Desk {
+            effects,
+            board: board.clone(),
+            faults,
+            store,
+            metrics,
+            token: options.operator_token().map(Into::into),
+        };
+        let router = Router::new()
+            .merge(operators::routes(desk))
+            .route("/ledger/{id}", ledger_routes)
+            .merge(tracked);
+        Ok(Self {
+            router,
+            board,
+            orders,
+            announcements,
+            flights,
+            leases,
+        })
+    }
+
+    /// Waits for work that outlives its callers.
+    pub(crate) async fn drain(&self, timeout: Duration) {
+        let (orders, announcements) = (
+            self.orders.drain(timeout),
+            self.announcements.drain(timeout),
+        );
+        let (flights, leases) = (self.flights.drain(timeout), self.leases.drain(timeout));
+        let _ = tokio::join!(orders, announcements, flights, leases);
+    }
+}
+
+fn renewal(options: &Options) -> Renewal {
+    if options.renew.is_on() {
+        Renewal::Always
+    } else {
+        Renewal::Off
+    }
+}
+
+/// What both idempotency layers share.
+fn idempotency(options: &Options, claims: FaultStore<MemoryStore>) -> IdempotencyBuilder {
+    let builder = IdempotencyLayer::builder(claims)
+        .scope(|parts: &Parts| tenant(&parts.headers))
+        .namespace(options.namespace.clone())
+        .lease(options.lease)
+        .renewal(renewal(options))
+        .retention(options.retention)
+        .on_busy(match options.on_busy {
+            options::OnBusy::Reject => OnBusy::Reject,
+            options::OnBusy::Wait(limit) => OnBusy::Wait(limit),
+        })
+        .key_syntax(match options.keys {
+            Keys::Lenient => KeySyntax::Lenient,
+            Keys::Strict => KeySyntax::Strict,
+        })
+        .max_request_body(options.max_body)
+        .max_response_body(options.max_response);
+    let builder = if options.require_key.is_on() {
+        builder.require_key()
+    } else {
+        builder
+    };
+    if options.require_tenant.is_on() {
+        builder.require_scope()
+    } else {
+        builder
+    }
+}
+
+/// The account of the path, and the one of `also`.
+fn accounts(parts: &Parts) -> Vec<String> {
+    let of_path = parts
+        .uri
+        .path()
+        .strip_prefix("/accounts/")
+        .map(str::to_owned);
+    let pairs = parts.uri.query().unwrap_or_default().split('&');
+    let also = pairs
+        .filter_map(|pair| pair.strip_prefix("also="))
+        .map(str::to_owned);
+    of_path.into_iter().chain(also).collect()
+}
+
+fn business(effects: &Effects, layer: &IdempotencyLayer) -> Router {
+    let methods = MethodFilter::POST
+        .or(MethodFilter::PUT)
+        .or(MethodFilter::PATCH)
+        .or(MethodFilter::DELETE)
+        .or(MethodFilter::GET)
+        .or(MethodFilter::HEAD)
+        .or(MethodFilter::OPTIONS);
+    let layers = ServiceBuilder::new()
+        .layer(from_fn(deny))
+        .layer(layer.clone())
+        .layer(MapRequestLayer::new(|request: http::Request<_>| {
+            request.map(Body::new)
+        }));
+    let route = on(methods, order).layer(layers).with_state(effects.clone());
+    Router::new()
+        .route("/orders", route.clone())
+        .route("/refunds", route)
+}
+
+fn announcement(effects: &Effects, layer: &IdempotencyLayer) -> MethodRouter {
+    post(announce)
+        .layer(layer.clone())
+        .with_state(effects.clone())
+}
+
+fn items(effects: &Effects, layer: &SingleFlightLayer) -> MethodRouter {
+    get(item)
+        .post(item)
+        .layer(layer.clone())
+        .with_state(effects.clone())
+}
+
+fn account(effects: &Effects, layer: &LeaseGuardLayer, ledger: &MethodRouter) -> MethodRouter {
+    let state = (effects.clone(), ledger.clone());
+    put(write_account)
+        .post(write_account)
+        .layer(layer.clone())
+        .with_state(state)
+}
+
+async fn order(State(effects): State<Effects>, request: Request) -> Response {
+    answer(&effects, Route::Orders, request).await
+}
+
+async fn announce(State(effects): State<Effects>, request: Request) -> Response {
+    answer(&effects, Route::Classrooms, request).await
+}
+
+async fn answer(effects: &Effects, route: Route, request: Request) -> Response {
+    match behave(effects, route, request).await {
+        Ok(answer) => answer.into_response(route),
+        Err(early) => early,
+    }
+}
+
+async fn item(State(effects): State<Effects>, request: Request) -> Response {
+    match behave(&effects, Route::Items, request).await {
+        Ok(answer) => origin::respond(answer),
+        Err(early) => early,
+    }
+}
+
+async fn write_account(
+    State((effects, ledger)): State<(Effects, MethodRouter)>,
+    Path(id): Path<String>,
+    lease: Lease,
+    request: Request,
+) -> Response {
+    let mut answer = match behave(&effects, Route::Accounts, request).await {
+        Ok(answer) => answer,
+        Err(early) => return early,
+    };
+    let writes = !answer.flags.no_write && answer.status.as_u16() < 400;
+    if writes && let Err(refusal) = write_under(ledger, &id, &lease).await {
+        return refusal;
+    }
+    answer
+        .json
+        .insert("written".to_owned(), Value::Bool(writes));
+    answer.into_response(Route::Accounts)
+}
+
+/// Takes the flags off the request, or refuses them, before any layer could store or share anything.
+async fn take_flags(request: Request, next: Next) -> Response {
+    let (mut parts, body) = request.into_parts();
+    match Flags::of(&parts) {
+        Ok(flags) => {
+            parts.extensions.insert(flags);
+            next.run(Request::from_parts(parts, body)).await
+        }
+        Err(BadFlag::Bad(reason)) => problem::bad_request(reason),
+        Err(BadFlag::NotYet(name)) => problem::not_yet(name),
+    }
+}
+
+/// The stub of an authentication layer.
+async fn deny(request: Request, next: Next) -> Response {
+    if request
+        .headers()
+        .get("x-deny")
+        .is_some_and(|value| value == "1")
+    {
+        return StatusCode::FORBIDDEN.into_response();
+    }
+    next.run(request).await
+}
+
+fn handler_panicked(_: Box<dyn std::any::Any + Send>) -> http::Response<Body> {
+    Refusal::new(Code::HandlerPanicked)
+        .to_response(false)
+        .map(Body::from)
+}

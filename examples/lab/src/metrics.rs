@@ -1,0 +1,53 @@
+//! `/metrics`: finished requests as Prometheus text.
+
+use std::fmt;
+use std::sync::Arc;
+
+use metrics::Label;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusRecorder};
+use tower_stage::Finished;
+
+const DURATION: &str = "http_server_request_duration_seconds";
+/// Seconds; the buckets that OpenTelemetry recommends for this metric.
+const BUCKETS: [f64; 14] = [
+    0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
+];
+
+/// One sample per response, by route, method and status. Clones share them.
+#[derive(Clone)]
+pub(crate) struct Requests(Arc<PrometheusRecorder>);
+
+impl Requests {
+    pub(crate) fn new() -> Self {
+        let builder = PrometheusBuilder::new();
+        let builder = builder
+            .set_buckets_for_metric(Matcher::Full(DURATION.to_owned()), &BUCKETS)
+            .unwrap_or_default();
+        Self(Arc::new(builder.build_recorder()))
+    }
+
+    pub(crate) fn record(&self, finished: &Finished) {
+        // Without a status there was no response.
+        let Some(status) = finished.status() else {
+            return;
+        };
+        let labels = vec![
+            Label::new("http_route", finished.route().to_owned()),
+            Label::new("http_request_method", finished.method()),
+            Label::new("http_response_status_code", status.as_str().to_owned()),
+        ];
+        metrics::with_local_recorder(&*self.0, || {
+            metrics::histogram!(DURATION, labels).record(finished.total());
+        });
+    }
+
+    pub(crate) fn text(&self) -> String {
+        self.0.handle().render()
+    }
+}
+
+impl fmt::Debug for Requests {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Requests").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,165 @@
+//! `/items/{id}`: a real origin with an entity tag, conditional requests and ranges (RFC 9110).
+
+use std::ops::RangeInclusive;
+
+use axum::response::Response;
+use bytes::Bytes;
+use http::header::{ACCEPT_RANGES, CONTENT_RANGE, ETAG, IF_NONE_MATCH, IF_RANGE, RANGE};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use serde_json::Value;
+
+use crate::filler::Content;
+use crate::handler::{Answer, Route, body};
+
+const TAG: &str = "\"v1\"";
+
+/// Turns a 200 into 304, 206 or 416 where the request asks for it.
+pub(crate) fn respond(answer: Answer) -> Response {
+    let asks = answer.parts.headers.clone();
+    let reads = matches!(answer.parts.method.as_str(), "GET" | "HEAD");
+    let flags = answer.flags.clone();
+    let len = match flags.size {
+        Some(size) => Content::Filler(size),
+        None => Content::Bytes(Bytes::from(Value::Object(answer.json.clone()).to_string())),
+    };
+    let content = len;
+
+    let mut response = answer.into_response(Route::Items);
+    if response.status() != StatusCode::OK || !reads {
+        return response;
+    }
+    let headers = response.headers_mut();
+    headers.insert(ETAG, HeaderValue::from_static(TAG));
+    headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+
+    if matches_tag(&asks) {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        *response.body_mut() = axum::body::Body::empty();
+        response.headers_mut().remove(http::header::CONTENT_TYPE);
+        return response;
+    }
+    let whole = content.len();
+    match wanted(&asks, whole) {
+        Wanted::Whole => response,
+        Wanted::Part(range) => {
+            let (start, end) = range.into_inner();
+            set_range(&mut response, &format!("bytes {start}-{end}/{whole}"));
+            *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+            let part = match content {
+                Content::Filler(_) => Content::Filler(end - start + 1),
+                Content::Bytes(bytes) => Content::Bytes(bytes.slice(start as usize..=end as usize)),
+            };
+            *response.body_mut() = body(part, &flags);
+            response
+        }
+        Wanted::Unsatisfiable => {
+            set_range(&mut response, &format!("bytes */{whole}"));
+            *response.status_mut() = StatusCode::RANGE_NOT_SATISFIABLE;
+            *response.body_mut() = axum::body::Body::empty();
+            response.headers_mut().remove(http::header::CONTENT_TYPE);
+            response
+        }
+    }
+}
+
+fn set_range(response: &mut Response, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        response.headers_mut().insert(CONTENT_RANGE, value);
+    }
+}
+
+/// Weak comparison with any listed tag, or `*`.
+fn matches_tag(headers: &HeaderMap) -> bool {
+    headers
+        .get_all(IF_NONE_MATCH)
+        .iter()
+        .filter_map(|line| line.to_str().ok())
+        .any(|line| {
+            line.split(',')
+                .map(str::trim)
+                .any(|tag| tag == "*" || tag.trim_start_matches("W/") == TAG)
+        })
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Wanted {
+    Whole,
+    Part(RangeInclusive<u64>),
+    Unsatisfiable,
+}
+
+/// One range of the whole; several, other units and bad syntax are ignored, as the RFC allows.
+fn wanted(headers: &HeaderMap, whole: u64) -> Wanted {
+    if headers.get(IF_RANGE).is_some_and(|tag| tag != TAG) {
+        return Wanted::Whole;
+    }
+    let line = headers.get(RANGE).and_then(|line| line.to_str().ok());
+    let Some(spec) = line.and_then(|line| line.strip_prefix("bytes=")) else {
+        return Wanted::Whole;
+    };
+    let Some((first, last)) = spec.trim().split_once('-') else {
+        return Wanted::Whole;
+    };
+    let number = |text: &str| {
+        if text.is_empty() {
+            Ok(None)
+        } else {
+            text.parse::<u64>().map(Some)
+        }
+    };
+    match (number(first), number(last)) {
+        (Ok(Some(first)), Ok(last)) if last.is_none_or(|last| first <= last) => {
+            if first >= whole {
+                return Wanted::Unsatisfiable;
+            }
+            Wanted::Part(first..=last.unwrap_or(u64::MAX).min(whole - 1))
+        }
+        (Ok(None), Ok(Some(suffix))) if suffix > 0 && whole > 0 => {
+            Wanted::Part(whole.saturating_sub(suffix)..=whole - 1)
+        }
+        (Ok(None), Ok(Some(_))) => Wanted::Unsatisfiable,
+        _ => Wanted::Whole,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(range: &'static str) -> Wanted {
+        let mut headers = HeaderMap::new();
+        headers.insert(RANGE, HeaderValue::from_static(range));
+        wanted(&headers, 100)
+    }
+
+    #[test]
+    fn one_range_is_a_part_and_all_else_the_whole() {
+        assert_eq!(of("bytes=0-9"), Wanted::Part(0..=9));
+        assert_eq!(of("bytes=90-"), Wanted::Part(90..=99));
+        assert_eq!(of("bytes=90-900"), Wanted::Part(90..=99));
+        assert_eq!(of("bytes=-5"), Wanted::Part(95..=99));
+        assert_eq!(of("bytes=100-"), Wanted::Unsatisfiable);
+        assert_eq!(of("bytes=-0"), Wanted::Unsatisfiable);
+        for whole in [
+            "bytes=0-1,5-6",
+            "bytes=9-1",
+            "bytes=x-",
+            "lines=1-2",
+            "bytes=-",
+            "bytes=5",
+        ] {
+            assert_eq!(of(whole), Wanted::Whole, "{whole}");
+        }
+    }
+
+    #[test]
+    fn tags_match_weakly_and_in_lists() {
+        let of = |line: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(IF_NONE_MATCH, HeaderValue::from_static(line));
+            matches_tag(&headers)
+        };
+        assert!(of("\"v1\"") && of("W/\"v1\"") && of("\"v0\", \"v1\"") && of("*"));
+        assert!(!of("\"v2\"") && !of("v1"));
+    }
+}

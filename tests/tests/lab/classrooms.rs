@@ -1,0 +1,55 @@
+//! `/classrooms/{id}/announcement`: sent once, by a key the server derives.
+
+use futures_util::future::join_all;
+use system_tests::client::post;
+use system_tests::programs::Lab;
+
+use super::effects;
+
+const PATH: &str = "/classrooms/7/announcement";
+
+#[tokio::test]
+async fn it_is_sent_once_also_on_one_thread() {
+    let lab = Lab::start_with(&["--on-busy", "wait:5s"], &[("TOKIO_WORKER_THREADS", "1")]);
+    for i in 0..50 {
+        let answer = post(lab.address(), PATH)
+            .body(format!("text {i}"))
+            .send()
+            .await;
+        assert_eq!(
+            (answer.status.as_u16(), answer.replayed()),
+            (201, i > 0),
+            "{answer:?}"
+        );
+    }
+    assert_eq!(effects(&lab, &format!("POST {PATH}")).await, 1);
+
+    let other = "/classrooms/8/announcement";
+    let calls = (0..50).map(|i| {
+        tokio::spawn(
+            post(lab.address(), other)
+                .body(format!("{i}"))
+                .lab("delay=50")
+                .send(),
+        )
+    });
+    let answers = join_all(calls).await;
+    assert!(answers.iter().all(|a| a.as_ref().unwrap().status == 201));
+    assert_eq!(effects(&lab, &format!("POST {other}")).await, 1);
+}
+
+#[tokio::test]
+async fn tenants_have_classrooms_of_their_own() {
+    let lab = Lab::start(&[]);
+    for tenant in ["a", "b", "a"] {
+        assert_eq!(
+            post(lab.address(), PATH)
+                .header("x-tenant", tenant)
+                .send()
+                .await
+                .status,
+            201
+        );
+    }
+    assert_eq!(effects(&lab, &format!("POST {PATH}")).await, 2);
+}
