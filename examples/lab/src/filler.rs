@@ -51,6 +51,7 @@ pub(crate) struct Filler {
     pause: Duration,
     sleep: Option<Pin<Box<Sleep>>>,
     fail_after: Option<u64>,
+    flushed: bool,
     known_len: bool,
 }
 
@@ -70,6 +71,7 @@ impl Filler {
             pause,
             sleep: None,
             fail_after: None,
+            flushed: false,
             known_len: true,
         }
     }
@@ -97,6 +99,11 @@ impl Body for Filler {
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let this = &mut *self;
         if this.fail_after == Some(this.frames_sent) {
+            // A server that meets the error in the same poll as the frames before it sends neither.
+            if !std::mem::replace(&mut this.flushed, true) {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             this.frames_left = 0;
             this.fail_after = None;
             return Poll::Ready(Some(Err(std::io::Error::other(

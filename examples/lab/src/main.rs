@@ -36,16 +36,13 @@ async fn main() -> ExitCode {
             EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info")),
         )
         .init();
-    let options = Options::parse();
-    let app = match options
+    let options = Options::try_parse().unwrap_or_else(|error| refuse(&error));
+    let built = options
         .check()
-        .and_then(|()| App::build(&options).map_err(|e| e.to_string()))
-    {
-        Ok(app) => app,
-        Err(reason) => Options::command()
-            .error(ErrorKind::ValueValidation, reason)
-            .exit(),
-    };
+        .and_then(|()| App::build(&options).map_err(|e| e.to_string()));
+    let app = built.unwrap_or_else(|reason| {
+        refuse(&Options::command().error(ErrorKind::ValueValidation, reason))
+    });
     match serve(&options, app).await {
         // Not by returning: threads that handlers block would hold up the end of the runtime.
         Ok(()) => std::process::exit(0),
@@ -54,6 +51,16 @@ async fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Says what is wrong, always with the usage, and ends with 2; or shows the help and ends with 0.
+fn refuse(error: &clap::Error) -> ! {
+    let said = error.to_string();
+    let _ = error.print();
+    if error.use_stderr() && !said.contains("Usage") {
+        let _ = writeln!(std::io::stderr(), "{}", Options::command().render_usage());
+    }
+    std::process::exit(error.exit_code())
 }
 
 async fn serve(options: &Options, app: App) -> std::io::Result<()> {
