@@ -16,6 +16,7 @@ use crate::entry::Entry;
 use crate::execute::{Inner, guarded};
 use crate::future::ResponseFuture;
 use crate::shared::Shared;
+use crate::stage::Row;
 
 /// Runs each business request once. Made by [`IdempotencyLayer`](crate::IdempotencyLayer).
 #[derive(Clone)]
@@ -61,6 +62,7 @@ where
                 ResponseFuture::pass(self.inner.call(request))
             }
             Entry::Refuse(refusal) => {
+                Row::of(&parts.extensions).rejected();
                 let refusal = self.shared.refused(refusal);
                 ResponseFuture::ready(self.shared.responder(&parts).respond(refusal))
             }

@@ -54,7 +54,7 @@ async fn another_payload_under_the_key_is_422_also_while_the_first_runs() {
         post(lab.address(), "/orders")
             .key("k")
             .body("a")
-            .lab("delay=600")
+            .lab("delay=4000")
             .send(),
     );
     wait_live(&lab, "/orders", 1).await;

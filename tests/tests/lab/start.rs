@@ -79,7 +79,7 @@ async fn sigterm_ends_within_its_grace_whatever_hangs() {
     let mut lab = Lab::start(&[]);
     let address = lab.address();
     let hung = tokio::spawn(get(address, "/orders").lab("hang").open());
-    let blocked = tokio::spawn(get(address, "/orders").lab("block=60000").open());
+    let blocked = tokio::spawn(get(address, "/orders").lab("delay=1500&block=60000").open());
     super::wait_live(&lab, "/orders", 2).await;
     let begun = Instant::now();
     lab.signal("TERM");
