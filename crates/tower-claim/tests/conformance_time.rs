@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tower_claim::conformance::{Suite, Time, Verdict};
-use tower_claim::testing::{Fault, FaultStore};
+use tower_claim::testing::{Fault, FaultStore, Operation};
 use tower_claim::{MemoryStore, conformance};
 
 const LAW: &str = "a_hold_does_not_lapse_early";
@@ -20,12 +20,31 @@ fn time() -> Time {
 async fn an_engine_too_slow_for_the_unit_is_neither_right_nor_wrong() {
     let store = FaultStore::new(MemoryStore::new());
     store.faults().set(Fault::Delay(Duration::from_millis(50)));
-    let report = Suite::new(time())
-        .only(LAW)
-        .claim_store(async || store.clone())
-        .await;
-    assert_eq!(report.outcomes()[0].verdict, Verdict::Stalled, "{report}");
-    assert!(!report.is_ok(), "that is no success");
+    // Late at its only step, and late before the last.
+    for law in ["a_free_key_is_granted", LAW] {
+        let suite = Suite::new(time()).only(law);
+        let report = suite.claim_store(async || store.clone()).await;
+        assert_eq!(report.outcomes()[0].verdict, Verdict::Stalled, "{report}");
+        assert!(!report.is_ok(), "that is no success");
+    }
+}
+
+/// The first claim arrives after two and a half units, so that its lease still stands when the law expects
+/// it to have lapsed. That is the machine's fault.
+#[tokio::test]
+async fn a_slow_step_is_not_held_against_the_store() {
+    let store = FaultStore::new(MemoryStore::new());
+    let faults = store.faults();
+    faults.set(Fault::Delay(Duration::from_millis(100)));
+    let suite = Suite::new(time()).only("a_lapsed_hold_is_taken_over");
+    let only_the_first = async {
+        while faults.calls().of(Operation::Claim) == 0 {
+            tokio::task::yield_now().await;
+        }
+        faults.set(Fault::Ok);
+    };
+    let (report, ()) = tokio::join!(suite.claim_store(async || store.clone()), only_the_first);
+    report.assert();
 }
 
 #[tokio::test]
