@@ -327,7 +327,7 @@ where
                 match self.elect(&follower.flight, follower.key) {
                     Some(flight) => {
                         // The wait is over on the stage board, too, before the call begins.
-                        drop(follower.waiting);
+                        follower.waiting.end();
                         let launch = follower.launch;
                         self.drive(flight, || Box::pin(launch.launch()), cx)
                     }

@@ -73,3 +73,8 @@ pub(crate) struct Waiting(
     #[expect(dead_code, reason = "its drop clears the wait")]
     tower_stage::Waiting,
 );
+
+impl Waiting {
+    /// The wait is over.
+    pub(crate) fn end(self) {}
+}

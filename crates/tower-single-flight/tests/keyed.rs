@@ -1,4 +1,5 @@
 //! The layer for any service, over services that are not always ready.
+#![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};

@@ -29,12 +29,12 @@ use crate::error::FlightError;
 use crate::oneshot::Oneshot;
 
 pub(super) type HttpCore<R, E> = Core<Vec<u8>, Arc<Answer<R>>, Slot<E>, Led<R>>;
-type HttpCall<S, B, R, E> = Call<Vec<u8>, Arc<Answer<R>>, Slot<E>, Led<R>, FlightLaunch<S, B>>;
+type HttpCall<S, B, R, E> = Call<Vec<u8>, Arc<Answer<R>>, Slot<E>, Led<R>, Box<FlightLaunch<S, B>>>;
 
 /// Most header names that one key learns to vary by. Beyond, its requests go alone.
 const MOST_VARY: usize = 16;
 
-/// A caller's own call, made or not.
+/// A caller's own call, made or not. Boxed where it waits: a request's head is large, and is moved often.
 pub(super) struct FlightLaunch<S, B> {
     pub(super) service: S,
     pub(super) parts: Parts,
@@ -52,7 +52,7 @@ impl<S, B> FlightLaunch<S, B> {
     }
 }
 
-impl<S, B, R> Launch for FlightLaunch<S, B>
+impl<S, B, R> Launch for Box<FlightLaunch<S, B>>
 where
     S: Service<Request<B>, Response = Response<R>> + Send + 'static,
     S::Future: Send + 'static,
@@ -168,7 +168,7 @@ where
                         },
                         // Not in a runtime: nothing can be shared there.
                         Err(FlightError::NoRuntime) => go_alone(call.take_launch()),
-                        Err(error) => refuse(call.take_launch().as_ref(), error.code()),
+                        Err(error) => refuse(call.take_launch().as_deref(), error.code()),
                     }
                 }
             };
@@ -246,7 +246,7 @@ impl<S, B> FlightLaunch<S, B> {
     }
 }
 
-fn go_alone<S, B, R>(launch: Option<FlightLaunch<S, B>>) -> State<S, B, R, S::Error>
+fn go_alone<S, B, R>(launch: Option<Box<FlightLaunch<S, B>>>) -> State<S, B, R, S::Error>
 where
     S: Service<Request<B>>,
     R: Body<Data = Bytes>,
@@ -257,7 +257,7 @@ where
             call: launch.into_call(),
             permit,
         },
-        (launch, _) => refuse(launch.as_ref(), Code::Overloaded),
+        (launch, _) => refuse(launch.as_deref(), Code::Overloaded),
     }
 }
 

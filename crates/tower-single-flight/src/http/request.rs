@@ -56,11 +56,14 @@ pub(super) enum Sharing {
 /// them.
 pub(super) type Asked = Vec<(HeaderName, HeaderValue)>;
 
+/// Requests with other methods may have effects, and are never merged (undici #4817).
+pub(super) fn is_safe(method: &Method) -> bool {
+    *method == Method::GET || *method == Method::HEAD
+}
+
 impl KeyRule {
+    /// Of a safe request without a body.
     pub(super) fn sharing(&self, parts: &Parts) -> Sharing {
-        if parts.method != Method::GET && parts.method != Method::HEAD {
-            return Sharing::Never;
-        }
         let headers = &parts.headers;
         if headers.is_empty() {
             return Sharing::Join;

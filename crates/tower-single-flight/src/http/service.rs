@@ -17,7 +17,7 @@ use super::body::FlightBody;
 use super::future::{FlightLaunch, HttpCore, ResponseFuture};
 use super::layer::Shared;
 use super::learned::Lesson;
-use super::request::{KeyRule, Sharing};
+use super::request::{KeyRule, Sharing, is_safe};
 use crate::call::Call;
 use crate::core::Share;
 use crate::cores::Resolved;
@@ -51,22 +51,19 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let inner = self.inner.clone();
-        let has_body = !request.body().is_end_stream();
+        if !is_safe(request.method()) || !request.body().is_end_stream() {
+            return ResponseFuture::pass(inner, request);
+        }
         let (parts, body) = request.into_parts();
-        let plan = if has_body {
-            Plan::Pass
-        } else {
-            self.shared.plan(&parts)
-        };
-        match plan {
+        match self.shared.plan(&parts) {
             Plan::Pass => ResponseFuture::pass(inner, Request::from_parts(parts, body)),
             Plan::Fly { key, fresh } => {
-                let launch = FlightLaunch {
+                let launch = Box::new(FlightLaunch {
                     service: inner,
                     parts,
                     body,
                     shared: Arc::clone(&self.shared),
-                };
+                });
                 let core = self.core::<R, S::Error>();
                 ResponseFuture::fly(Call::new(core, key, launch).fresh(fresh))
             }
