@@ -1,6 +1,6 @@
 //! The laws of the claim protocol, as a test suite for every store.
 //!
-//! One call runs every law of [`ClaimStore`](crate::ClaimStore) against a store and answers a [`Report`];
+//! One call runs every law of [`ClaimStore`] against a store and answers a [`Report`];
 //! the optional powers ([`ClaimMany`](crate::ClaimMany), [`ClaimAdmin`](crate::ClaimAdmin),
 //! [`FenceStore`](crate::FenceStore)) have entry points of their own. A law is named by what it says
 //! (`a_stale_owner_cannot_finish`), and a broken one is reported by that name with what was seen. The
