@@ -28,7 +28,8 @@ use options::Options;
 /// How long a stop waits for what runs.
 const GRACE: Duration = Duration::from_secs(10);
 
-#[tokio::main]
+// The handlers have a runtime of their own: one that they block still stops in time.
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
@@ -44,8 +45,7 @@ async fn main() -> ExitCode {
         refuse(&Options::command().error(ErrorKind::ValueValidation, reason))
     });
     match serve(&options, app).await {
-        // Not by returning: threads that handlers block would hold up the end of the runtime.
-        Ok(()) => std::process::exit(0),
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("the lab cannot serve: {error}");
             ExitCode::FAILURE
@@ -66,29 +66,42 @@ fn refuse(error: &clap::Error) -> ! {
 async fn serve(options: &Options, app: App) -> std::io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let listener = TcpListener::bind(options.listen).await?;
+    let handlers = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    let listener = std::net::TcpListener::bind(options.listen)?;
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    let listener = {
+        let _on_that_runtime = handlers.enter();
+        TcpListener::from_std(listener)?
+    };
     let mut stdout = std::io::stdout();
-    writeln!(stdout, "http http://{}", listener.local_addr()?)?;
+    writeln!(stdout, "http http://{address}")?;
     stdout.flush()?;
 
-    let (stop, stopped) = tokio::sync::watch::channel(false);
-    let mut asked = stopped.clone();
-    let server = axum::serve(listener, app.router.clone()).with_graceful_shutdown(async move {
-        let _ = asked.wait_for(|stop| *stop).await;
+    let (stop, mut stopped) = tokio::sync::watch::channel(false);
+    let board = app.board.clone();
+    let server = handlers.spawn(async move {
+        let graceful = async move {
+            let _ = stopped.wait_for(|stop| *stop).await;
+        };
+        let served = axum::serve(listener, app.router.clone())
+            .with_graceful_shutdown(graceful)
+            .await;
+        app.drain(GRACE).await;
+        served
     });
-    let server = tokio::spawn(async move { server.await });
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
-    app.board.shutting_down();
+    board.shutting_down();
     let _ = stop.send(true);
-    let finish = async {
-        let _ = server.await;
-        app.drain(GRACE).await;
-    };
-    if tokio::time::timeout(GRACE, finish).await.is_err() {
+    if tokio::time::timeout(GRACE, server).await.is_err() {
         tracing::warn!("stopped with requests still running");
     }
+    // Not by dropping: threads that handlers block would hold up its end.
+    handlers.shutdown_background();
     Ok(())
 }

@@ -42,7 +42,7 @@ async fn a_leased_write_reaches_the_ledger() {
 #[tokio::test]
 async fn a_second_owner_is_refused_while_the_first_works() {
     let lab = Lab::start(&[]);
-    let first = tokio::spawn(put(&lab, "/accounts/7").lab("delay=600").send());
+    let first = tokio::spawn(put(&lab, "/accounts/7").lab("delay=3000").send());
     until(
         "the first works",
         || effects(&lab, "PUT /accounts/7"),
