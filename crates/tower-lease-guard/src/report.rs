@@ -1,5 +1,9 @@
 //! What happened, told to the stage board (feature `stage`) and to `tracing` (feature `tracing`). Without
 //! these features nothing of it is left.
+#![cfg_attr(
+    not(all(feature = "stage", feature = "tracing")),
+    allow(unused_variables, clippy::unused_self, reason = "nobody to tell")
+)]
 
 use http::Extensions;
 use tower_claim::{Loss, Refusal, StoreError};
@@ -13,10 +17,6 @@ pub(crate) struct Board {
     stage: tower_stage::StageHandle,
 }
 
-#[cfg_attr(
-    not(feature = "stage"),
-    allow(unused_variables, clippy::unused_self, reason = "nobody to tell")
-)]
 impl Board {
     pub(crate) fn of(extensions: &Extensions) -> Self {
         Self {
@@ -56,10 +56,6 @@ pub(crate) struct Waiting {
 }
 
 /// The layer only observes.
-#[cfg_attr(
-    not(feature = "tracing"),
-    allow(unused_variables, reason = "nobody to tell")
-)]
 pub(crate) fn would_refuse(layer: &'static str, refusal: &Refusal) {
     #[cfg(feature = "tracing")]
     tracing::info!(
@@ -71,10 +67,6 @@ pub(crate) fn would_refuse(layer: &'static str, refusal: &Refusal) {
 }
 
 /// A lease begins.
-#[cfg_attr(
-    not(feature = "tracing"),
-    allow(unused_variables, reason = "nobody to tell")
-)]
 pub(crate) fn granted(lease: &Lease) {
     #[cfg(feature = "tracing")]
     if let Some(before) = lease.took_over() {
@@ -88,10 +80,6 @@ pub(crate) fn granted(lease: &Lease) {
 }
 
 /// A lease was lost; its work has been dropped.
-#[cfg_attr(
-    not(feature = "tracing"),
-    allow(unused_variables, reason = "nobody to tell")
-)]
 pub(crate) fn lost(lease: &Lease, loss: Loss) {
     #[cfg(feature = "tracing")]
     tracing::warn!(
@@ -102,10 +90,6 @@ pub(crate) fn lost(lease: &Lease, loss: Loss) {
 }
 
 /// The store did not answer a release; the keeper goes on with it.
-#[cfg_attr(
-    not(feature = "tracing"),
-    allow(unused_variables, reason = "nobody to tell")
-)]
 pub(crate) fn release_failed(error: &StoreError) {
     #[cfg(feature = "tracing")]
     tracing::warn!(%error, "a release was not answered");

@@ -1,6 +1,8 @@
 //! What the tests of this crate share.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub mod world;
+
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;

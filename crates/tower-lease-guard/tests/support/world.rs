@@ -1,0 +1,112 @@
+//! A store, a clock that a test can pause, and lease layers over them.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::request::Parts;
+use http::{Request, Response};
+use tower::{Layer, Service, ServiceExt};
+use tower_claim::testing::{FaultStore, Faults};
+use tower_claim::{
+    ClaimStore, Key, MemoryStore, Namespace, RunOn, TokioClock, Use, store::RecordView,
+};
+use tower_lease_guard::lease::LeaseBody;
+use tower_lease_guard::{Lease, LeaseGuardBuilder, LeaseGuardLayer};
+
+use super::*;
+
+pub const LEASE: Duration = Duration::from_secs(10);
+pub const SEC: Duration = Duration::from_secs(1);
+
+pub type Store = FaultStore<MemoryStore>;
+
+#[derive(Clone)]
+pub struct World {
+    pub store: Store,
+    pub faults: Faults,
+    pub clock: Arc<TokioClock>,
+}
+
+pub fn account(req: &Parts) -> Option<String> {
+    req.uri.path().strip_prefix("/accounts/").map(str::to_owned)
+}
+
+pub fn accounts(req: &Parts) -> Option<Vec<String>> {
+    let names = req.uri.path().strip_prefix("/accounts/")?;
+    Some(names.split('+').map(str::to_owned).collect())
+}
+
+impl World {
+    /// To be made inside of a paused runtime.
+    pub fn new() -> Self {
+        let clock = Arc::new(TokioClock::new());
+        let memory = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+        let store = FaultStore::with_clock(memory, clock.clone());
+        Self {
+            faults: store.faults(),
+            store,
+            clock,
+        }
+    }
+
+    pub fn builder(&self) -> LeaseGuardBuilder {
+        LeaseGuardLayer::builder(self.store.clone(), account)
+            .lease(LEASE)
+            .clock(self.clock.clone())
+            .run_on(RunOn::Task)
+    }
+
+    pub fn builder_many(&self) -> LeaseGuardBuilder {
+        LeaseGuardLayer::builder_many(self.store.clone(), accounts)
+            .lease(LEASE)
+            .clock(self.clock.clone())
+            .run_on(RunOn::Task)
+    }
+
+    pub fn layer(&self) -> LeaseGuardLayer {
+        self.builder().build().unwrap()
+    }
+
+    pub async fn record(&self, account: &str) -> Option<RecordView> {
+        let key = Key::builder(Use::Lease, &Namespace::default())
+            .part(account)
+            .build();
+        self.store.inner().peek(key).await.unwrap()
+    }
+}
+
+pub async fn ok(_: Request<()>) -> Result<Response<TestBody>, Infallible> {
+    Ok(Response::new(full("ran")))
+}
+
+pub async fn call<S>(service: &S, path: &str) -> Response<LeaseBody<TestBody>>
+where
+    S: Service<Request<()>, Response = Response<LeaseBody<TestBody>>, Error = Infallible> + Clone,
+{
+    service.clone().oneshot(request(path)).await.unwrap()
+}
+
+/// Asks for account `a` by a handler that does nothing.
+pub async fn ask(layer: &LeaseGuardLayer) -> (u16, String) {
+    refusal(call(&layer.layer(tower::service_fn(ok)), "/accounts/a").await).await
+}
+
+pub fn lease_of(request: &Request<()>) -> Lease {
+    request.extensions().get::<Lease>().unwrap().clone()
+}
+
+pub fn ran() -> (u16, String) {
+    (200, "no refusal: ran".to_owned())
+}
+
+pub fn refused(status: u16, what: &str) -> (u16, String) {
+    (status, what.to_owned())
+}
+
+/// Lets every other task run until nothing is left to do.
+pub async fn settle() {
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+}
