@@ -1,4 +1,9 @@
 //! The guard at the resource.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that cannot go on fails"
+)]
 
 mod support;
 

@@ -108,11 +108,6 @@ impl FenceLayer {
             },
         }
     }
-
-    #[cfg(test)]
-    pub(crate) fn shared(&self) -> &Shared {
-        &self.shared
-    }
 }
 
 impl<S> Layer<S> for FenceLayer {

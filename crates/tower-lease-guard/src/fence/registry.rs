@@ -188,3 +188,23 @@ impl Drop for Ticket {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_resource_nobody_calls_costs_nothing() {
+        let registry = Arc::new(Registry::default());
+        let token = |n| Token::new(n).unwrap();
+        let old = registry.enter("a".into(), token(1));
+        let new = registry.enter("a".into(), token(2));
+        let other = registry.enter("b".into(), token(1));
+        new.admit();
+        assert_eq!(new.turn_now(), Turn::Wait);
+        drop(old);
+        assert_eq!(new.turn_now(), Turn::Run);
+        drop((new, other));
+        assert!(registry.is_empty());
+    }
+}

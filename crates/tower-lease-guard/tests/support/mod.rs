@@ -1,5 +1,14 @@
 //! What the tests of this crate share.
-#![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test file uses a part of it"
+)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that cannot go on fails"
+)]
 
 pub mod world;
 
@@ -190,8 +199,8 @@ where
         let mut future = Box::pin(make());
         let mut ended = false;
         for _ in 0..polls {
-            // Everything else goes on between two polls.
-            tokio::task::yield_now().await;
+            // Everything else goes on between two polls, and time too.
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
             if once(&mut future).await.is_some() {
                 ended = true;
                 break;
