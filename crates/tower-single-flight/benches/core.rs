@@ -1,4 +1,5 @@
 //! What a call costs that nobody joins: the core over the bare future, the layers over the bare service.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use std::convert::Infallible;
 use std::future::{Future, ready};

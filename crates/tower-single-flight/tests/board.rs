@@ -1,5 +1,6 @@
 //! What the stage board shows of a flight.
 #![cfg(feature = "stage")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 mod common;
 

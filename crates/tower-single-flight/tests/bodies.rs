@@ -1,4 +1,5 @@
 //! Bodies that are shared: whole, with trailers, and never with a broken end that looks like a clean one.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 mod common;
 

@@ -1,5 +1,6 @@
 //! Real clients over HTTP/1 and HTTP/2, nested routers, and the herd in real time.
 #![cfg(feature = "axum")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use std::net::SocketAddr;
 use std::sync::Arc;

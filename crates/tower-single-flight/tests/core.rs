@@ -1,4 +1,5 @@
 //! The laws of the core.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use std::future::{Future, pending, poll_fn};
 use std::panic::AssertUnwindSafe;
@@ -284,7 +285,7 @@ async fn an_output_that_is_being_made_shareable_survives_its_leader() {
     let follower = Arc::new(std::sync::Mutex::new(None));
     let seat = Arc::clone(&follower);
     let mut leader = Box::pin(flights.fly(7, move || async move {
-        let mut late = Box::pin(inner.fly(7, || pending()));
+        let mut late = Box::pin(inner.fly(7, pending));
         assert!((&mut late).now_or_never().is_none());
         *seat.lock().unwrap() = Some(late);
         Ok("12".to_owned())

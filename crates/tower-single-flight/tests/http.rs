@@ -1,4 +1,5 @@
 //! The laws of the HTTP layer: what is merged, what is shared, and what never.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 mod common;
 
@@ -13,6 +14,9 @@ use tokio::time::{Instant, sleep};
 use tower::{Layer, ServiceExt};
 use tower_claim::http::{Gate, Mode, Switch};
 use tower_single_flight::{Drained, SingleFlightLayer};
+
+type MakeRequest = Box<dyn Fn() -> Request<TestBody>>;
+type MakeResponse = fn() -> TestResponse;
 
 #[tokio::test(start_paused = true)]
 async fn a_hundred_readers_are_one_call() {
@@ -51,7 +55,7 @@ async fn followers_say_that_they_were_collapsed_and_the_leader_does_not() {
 
 #[tokio::test(start_paused = true)]
 async fn what_may_be_one_users_passes_through() {
-    let get = || get("/x");
+    let get = move || get("/x");
     let with = |name: &'static str, value: &'static str| {
         move || {
             let mut request = get();
@@ -66,8 +70,8 @@ async fn what_may_be_one_users_passes_through() {
             request
         }
     };
-    let with_body = || get().map(|_| body("a body"));
-    let cases: Vec<(&str, Box<dyn Fn() -> Request<TestBody>>)> = vec![
+    let with_body = move || get().map(|_| body("a body"));
+    let cases: Vec<(&str, MakeRequest)> = vec![
         ("authorization", Box::new(with("authorization", "Bearer x"))),
         ("proxy", Box::new(with("proxy-authorization", "Basic x"))),
         ("cookie", Box::new(with("cookie", "a=b"))),
@@ -241,7 +245,7 @@ async fn no_cache_never_joins_what_began_earlier() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_for_one_caller_costs_as_many_calls_as_callers() {
-    let cases: Vec<(&str, fn() -> TestResponse)> = vec![
+    let cases: [(&str, MakeResponse); 14] = [
         ("set-cookie", || answer_with("set-cookie", "s=1")),
         ("private", || {
             answer_with("cache-control", "max-age=5, private")

@@ -1,5 +1,6 @@
 //! An upstream that counts its calls, under the layer.
 #![allow(dead_code, reason = "each test file uses a part")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use std::convert::Infallible;
 use std::fmt;
