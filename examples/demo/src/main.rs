@@ -1,3 +1,82 @@
-//! To come.
+//! A classroom where an announcement was once sent many times, and the layers that stop that: one axum app
+//! with all of them, a page to play with, and a tour in the terminal.
 
-fn main() {}
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program for the terminal"
+)]
+
+mod announcements;
+mod app;
+mod board;
+mod catalogue;
+mod client;
+mod enrolments;
+mod reentrant;
+mod seats;
+mod serve;
+mod tour;
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use tour::Plan;
+
+const USAGE: &str = "\
+usage: demo [--listen ADDR]                     serve; 127.0.0.1:3000 by default
+       demo tour [--scene NAME] [--no-time-gate]  play five scenes, or one
+
+scenes: send-once, merge, zombie-owner, double-click, stuck
+--no-time-gate: times are shown, and fail nothing (for a machine that does other work, too)";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match parse(&args) {
+        Some(Wish::Serve(address)) => serve::run(address),
+        Some(Wish::Tour(plan)) => tour::run(&plan),
+        Some(Wish::Help) => {
+            println!("{USAGE}");
+            ExitCode::SUCCESS
+        }
+        None => {
+            eprintln!("{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+enum Wish {
+    Serve(SocketAddr),
+    Tour(Plan),
+    Help,
+}
+
+fn parse(args: &[&str]) -> Option<Wish> {
+    match args {
+        [] => Some(Wish::Serve(SocketAddr::from(([127, 0, 0, 1], 3000)))),
+        ["--listen", address] => address.parse().ok().map(Wish::Serve),
+        ["--help" | "-h"] => Some(Wish::Help),
+        ["tour", options @ ..] => plan(options).map(Wish::Tour),
+        _ => None,
+    }
+}
+
+fn plan(mut options: &[&str]) -> Option<Plan> {
+    let mut plan = Plan::default();
+    loop {
+        options = match options {
+            [] => return Some(plan),
+            ["--no-time-gate", rest @ ..] => {
+                plan.time_gate = false;
+                rest
+            }
+            ["--scene", name, rest @ ..] => {
+                plan.only = Some(tour::scene(name)?);
+                rest
+            }
+            _ => return None,
+        };
+    }
+}

@@ -1,0 +1,173 @@
+//! The school's routes, and which layer guards which.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::response::Html;
+use axum::routing::{get, post, put};
+use tower::ServiceBuilder;
+use tower_claim::{ConfigError, DynClaimStore, MemoryFenceStore, MemoryStore};
+use tower_idempotency::{IdempotencyLayer, OnBusy};
+use tower_lease_guard::{FenceLayer, LeaseGuardLayer, Renewal};
+use tower_single_flight::{Drained, SingleFlightLayer};
+use tower_stage::{Board, Stage, StageLayer};
+
+use crate::announcements::{self, Announcements};
+use crate::board;
+use crate::catalogue::{self, Upstream};
+use crate::enrolments::{self, Bank, Book, Enrolments};
+use crate::seats::{self, Jobs, Ledger};
+
+/// Short, so that nobody watches a demo for half a minute to see it lapse.
+const LEASE: Duration = Duration::from_secs(1);
+const STUCK: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What outlives a process: the claims, and the enrolments' database.
+#[derive(Debug, Clone)]
+pub(crate) struct Storage {
+    pub(crate) claims: Arc<dyn DynClaimStore>,
+    pub(crate) book: Arc<Book>,
+}
+
+impl Default for Storage {
+    fn default() -> Self {
+        Self {
+            claims: Arc::new(MemoryStore::new()),
+            book: Arc::default(),
+        }
+    }
+}
+
+/// One process of the school.
+#[derive(Debug, Clone)]
+pub(crate) struct App {
+    pub(crate) router: Router,
+    pub(crate) board: Board,
+    pub(crate) upstream: Arc<Upstream>,
+    pub(crate) bank: Bank,
+    pub(crate) merge: SingleFlightLayer,
+    once: IdempotencyLayer,
+    paid: IdempotencyLayer,
+    leases: LeaseGuardLayer,
+}
+
+impl App {
+    /// `address`: where it will listen; the ledger is reached there.
+    pub(crate) fn new(storage: &Storage, address: SocketAddr) -> Result<Self, ConfigError> {
+        let board = Board::builder()
+            .stuck_after_in(Stage::UpstreamCalled, STUCK)
+            .build()?;
+        let stage = StageLayer::new(board.clone());
+        // The classroom is the key: whoever asks, and whatever the text, it is the same announcement.
+        let once = IdempotencyLayer::builder(storage.claims.clone())
+            .derived_key(announcements::once_per_classroom)
+            .first_payload_wins()
+            .on_busy(OnBusy::Wait(PATIENCE))
+            .build()?;
+        // The client's `Idempotency-Key` is the key: one per click on "enrol".
+        let paid = IdempotencyLayer::builder(storage.claims.clone())
+            .require_key()
+            .lease(LEASE)
+            .on_busy(OnBusy::Wait(PATIENCE))
+            .build()?;
+        let merge = SingleFlightLayer::builder().flight_wait(PATIENCE).build()?;
+        // Without renewal: a job that does not end within its lease is taken for dead.
+        let leases = LeaseGuardLayer::builder(storage.claims.clone(), seats::resource)
+            .lease(LEASE)
+            .renewal(Renewal::Off)
+            .build()?;
+        let fence = FenceLayer::new(MemoryFenceStore::new(), seats::resource);
+
+        let upstream = Arc::new(Upstream::new());
+        let bank = Bank::default();
+        let enrolments = Enrolments {
+            book: storage.book.clone(),
+            bank: bank.clone(),
+        };
+        let router = Router::new()
+            .merge(announcing(stage.clone(), once.clone()))
+            .merge(enrolling(enrolments, stage.clone(), paid.clone()))
+            .merge(browsing(upstream.clone(), stage.clone(), merge.clone()))
+            .merge(seating(Jobs::new(address), stage, leases.clone(), fence))
+            .route("/board", get(board::show).with_state(board.clone()))
+            .route("/health", get(|| async { "well\n" }))
+            .route("/", get(|| async { Html(include_str!("page.html")) }));
+        Ok(Self {
+            router,
+            board,
+            upstream,
+            bank,
+            merge,
+            once,
+            paid,
+            leases,
+        })
+    }
+
+    /// The end has begun: nothing may hang on.
+    pub(crate) fn shut_down(&self) {
+        self.board.shutting_down();
+        self.upstream.go_on();
+    }
+
+    /// Waits for what runs apart from its request, `limit` at most.
+    pub(crate) async fn drain(&self, limit: Duration) -> bool {
+        let (once, paid, leases, flights) = tokio::join!(
+            self.once.drain(limit),
+            self.paid.drain(limit),
+            self.leases.drain(limit),
+            self.merge.drain(limit),
+        );
+        once && paid && leases && flights == Drained::All
+    }
+}
+
+// In each part `StageLayer` is outermost, so that the board sees what the layers inside it do.
+
+fn announcing(stage: StageLayer, once: IdempotencyLayer) -> Router {
+    let guarded = ServiceBuilder::new().layer(stage.clone()).layer(once);
+    let path = "/classrooms/{room}/announcement";
+    Router::new()
+        .route(path, post(announcements::send).layer(guarded))
+        .route(
+            "/classrooms/{room}/announcement/behind-reentrant-lock",
+            post(announcements::send_behind_reentrant_lock).layer(stage),
+        )
+        .route("/classrooms/{room}/inbox", get(announcements::inbox))
+        .with_state(Arc::new(Announcements::default()))
+}
+
+fn enrolling(enrolments: Enrolments, stage: StageLayer, paid: IdempotencyLayer) -> Router {
+    let guarded = ServiceBuilder::new().layer(stage).layer(paid);
+    Router::new()
+        .route("/enrolments", post(enrolments::enrol).layer(guarded))
+        .route("/receipts", get(enrolments::receipts))
+        .with_state(enrolments)
+}
+
+fn browsing(upstream: Arc<Upstream>, stage: StageLayer, merge: SingleFlightLayer) -> Router {
+    let merged = ServiceBuilder::new().layer(stage).layer(merge);
+    Router::new()
+        .route("/catalogue/{item}", get(catalogue::item).layer(merged))
+        .route("/catalogue/{item}/unlayered", get(catalogue::item))
+        .route("/upstream", get(catalogue::calls))
+        .route("/upstream/go-on", post(catalogue::go_on))
+        .with_state(upstream)
+}
+
+fn seating(jobs: Jobs, stage: StageLayer, leases: LeaseGuardLayer, fence: FenceLayer) -> Router {
+    let leased = ServiceBuilder::new().layer(stage.clone()).layer(leases);
+    let fenced = ServiceBuilder::new().layer(stage).layer(fence);
+    let jobs = Router::new()
+        .route("/seats/{room}/jobs", post(seats::start).layer(leased))
+        .route("/seats/{room}/jobs/{job}/wake", post(seats::wake))
+        .with_state(Arc::new(jobs));
+    let ledger = Router::new()
+        .route("/ledger/{room}", put(seats::write).layer(fenced))
+        .route("/ledger/{room}", get(seats::read))
+        .with_state(Arc::new(Ledger::default()));
+    jobs.merge(ledger)
+}
