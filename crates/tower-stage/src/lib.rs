@@ -26,6 +26,8 @@ mod stage;
 #[cfg(feature = "layer")]
 mod tracked;
 mod wait;
+#[cfg(feature = "layer")]
+mod watchdog;
 
 #[cfg(feature = "layer")]
 pub use board::{
@@ -46,3 +48,5 @@ pub use queue_aware::{QueueAwareFuture, QueueAwareLayer, QueueAwareService};
 pub use service::StageService;
 pub use stage::{CustomStage, Stage};
 pub use wait::{Blocker, CustomReason, WaitReason, Waiting};
+#[cfg(feature = "layer")]
+pub use watchdog::{Motion, Report, Watchdog};

@@ -177,6 +177,11 @@ impl Board {
         (totals, rows)
     }
 
+    /// Time since the start of the board's clock.
+    pub(crate) fn now(&self) -> Duration {
+        self.core.table.shared.clock.now().elapsed()
+    }
+
     pub(crate) fn threshold(&self, stage: Stage) -> Option<Duration> {
         self.core.thresholds.of(stage)
     }
