@@ -1,7 +1,11 @@
 //! What a row costs beside tower-http's `TraceLayer` without a subscriber: one request through an axum
 //! router, its body read to the end.
 
-#![allow(missing_docs, reason = "criterion's macros")]
+#![allow(
+    missing_docs,
+    clippy::expect_used,
+    reason = "a program; criterion's macros"
+)]
 
 use std::hint::black_box;
 
@@ -13,6 +17,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use http_body_util::BodyExt;
 use tower::ServiceExt;
 use tower::layer::util::Identity;
+use tower_claim::http::Gate;
 use tower_http::trace::TraceLayer;
 use tower_stage::{Board, Stage, StageLayer, mark};
 
@@ -59,6 +64,14 @@ fn pass_through(c: &mut Criterion) {
         ("row", app().layer(stage())),
         ("row, 5 marks", marks().layer(stage())),
         ("no layer, 5 marks", marks()),
+        (
+            "not tracked",
+            app().layer(
+                StageLayer::builder(Board::new())
+                    .gate(Gate::new().methods([]))
+                    .build(),
+            ),
+        ),
     ] {
         group.bench_function(name, |b| {
             b.to_async(&runtime).iter(|| one(black_box(app.clone())));

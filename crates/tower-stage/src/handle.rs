@@ -42,6 +42,11 @@ impl StageHandle {
         }
     }
 
+    /// Whether it never had a row.
+    pub fn is_inert(&self) -> bool {
+        self.row.is_none()
+    }
+
     /// Whether its request is still on a board.
     pub fn is_live(&self) -> bool {
         self.row.as_ref().is_some_and(Row::is_live)

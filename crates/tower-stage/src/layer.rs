@@ -129,11 +129,8 @@ impl Config {
     /// Gives the request a row, and the row's handle to its extensions. No row: not for this layer, tracked
     /// by one outside, or no room.
     pub(crate) fn track<B>(&self, request: Request<B>) -> (Request<B>, Option<Tracked>) {
-        let extensions = request.extensions();
-        if extensions.get::<Untracked>().is_some()
-            || extensions
-                .get::<StageHandle>()
-                .is_some_and(StageHandle::is_live)
+        if let Some(outside) = request.extensions().get::<StageHandle>()
+            && (outside.is_live() || outside.is_inert())
         {
             return (request, None);
         }
@@ -142,7 +139,8 @@ impl Config {
             return (request, None);
         };
         let Some(row) = self.board.open(name_of(request.method()), route) else {
-            request.extensions_mut().insert(Untracked);
+            // So that a layer further in does not count the request again.
+            request.extensions_mut().insert(StageHandle::inert());
             return (request, None);
         };
         let handle = StageHandle::to(row);
@@ -179,10 +177,6 @@ impl fmt::Debug for Config {
             .finish()
     }
 }
-
-/// Met a full table: a layer further in shall not count the request again.
-#[derive(Debug, Clone, Copy)]
-struct Untracked;
 
 #[cfg(feature = "axum")]
 fn matched(extensions: &Extensions) -> Route {

@@ -1,6 +1,7 @@
 //! The layer under axum: over real sockets, in nested routers, with the extractor.
 
 #![cfg(feature = "axum")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,7 @@
 //! One request, one row: how each way to end looks on the board.
 
 #![cfg(feature = "layer")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::convert::Infallible;
 use std::future::{pending, ready};

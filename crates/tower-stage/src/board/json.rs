@@ -26,6 +26,11 @@ pub(crate) fn millis<S: Serializer>(time: &Duration, serializer: S) -> Result<S:
     serializer.serialize_f64(millis_of(*time))
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+pub(crate) fn nanos<S: Serializer>(nanos: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    millis(&Duration::from_nanos(*nanos), serializer)
+}
+
 #[expect(clippy::ref_option, reason = "serde's signature")]
 pub(crate) fn status<S: Serializer>(
     status: &Option<StatusCode>,

@@ -215,7 +215,7 @@ impl Board {
             closed.route,
             outcome,
             sent,
-            Duration::from_nanos(closed.total),
+            closed.total,
             closed.spent,
         );
         if let Some(OnFinish(sink)) = &self.core.on_finish {

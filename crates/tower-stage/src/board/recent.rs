@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::route::Route;
 use super::slot::RowId;
-use super::times::{StageTimes, millis};
+use super::times::StageTimes;
 use crate::{Cause, Outcome, Stage};
 
 /// A request that ended.
@@ -29,10 +29,9 @@ pub struct Finished {
     #[serde(skip_serializing_if = "Option::is_none")]
     grpc_status: Option<u16>,
     bytes: u64,
-    total_ms: f64,
+    #[serde(rename = "total_ms", serialize_with = "super::json::nanos")]
+    total: u64,
     stages: StageTimes,
-    #[serde(skip)]
-    total: Duration,
 }
 
 /// What the layer saw of the response.
@@ -50,7 +49,7 @@ impl Finished {
         route: Route,
         outcome: Outcome,
         sent: Sent,
-        total: Duration,
+        total: u64,
         stages: StageTimes,
     ) -> Self {
         Self {
@@ -62,9 +61,8 @@ impl Finished {
             status: sent.status,
             grpc_status: sent.grpc_status,
             bytes: sent.bytes,
-            total_ms: millis(total),
-            stages,
             total,
+            stages,
         }
     }
 
@@ -109,7 +107,7 @@ impl Finished {
 
     /// From the layer's call to the end of the response.
     pub fn total(&self) -> Duration {
-        self.total
+        Duration::from_nanos(self.total)
     }
 
     /// The parts of the total.

@@ -16,11 +16,14 @@ use std::thread;
 use tower_claim::Clock;
 
 use super::route::Route;
-use super::times::StageTimes;
+use super::times::{StageTimes, bits};
 use crate::stage::STAGES;
 use crate::{Blocker, Cause, Stage, WaitReason};
 
 const WRITING: u64 = 1;
+
+/// How often a reader tries to see a row whole.
+const PATIENCE: u32 = 100_000;
 
 /// What all slots of one table share.
 #[derive(Debug)]
@@ -214,7 +217,7 @@ impl Slot {
         self.enter(stage, now);
         let total = self.entered.load(Relaxed) - self.started.load(Relaxed);
         let spent = self.spent();
-        for index in spent.touched() {
+        for index in bits(self.touched.load(Relaxed)) {
             self.spent[index].store(0, Relaxed);
         }
         let verdict = usize::from(self.verdict.load(Relaxed))
@@ -254,7 +257,10 @@ impl Slot {
                 self.polls.load(Relaxed),
             );
             fence(Acquire);
-            if before & WRITING == 0 && self.word.load(Relaxed) == before {
+            let whole = before & WRITING == 0 && self.word.load(Relaxed) == before;
+            // A row that is marked without a pause must not hold up the reader: then its numbers are of
+            // two instants.
+            if whole || tries > PATIENCE {
                 break read;
             }
             relax(&mut tries);

@@ -5,46 +5,37 @@ use std::time::Duration;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::Stage;
-use crate::stage::STAGES;
+
+/// Stages kept in place. Few requests enter more; theirs are kept in a box.
+const FEW: usize = 8;
 
 /// Time spent in each stage that was entered. Of a finished request they sum up to the total, to the
 /// nanosecond.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StageTimes {
+    /// A bit for every stage that was entered; its time has the rank of the bit.
     touched: u32,
-    nanos: [u64; STAGES],
+    few: [u64; FEW],
+    more: Option<Box<[u64]>>,
 }
 
 impl StageTimes {
     pub(crate) fn new(touched: u32, nanos_of: impl Fn(usize) -> u64) -> Self {
-        let mut times = Self {
-            touched,
-            nanos: [0; STAGES],
-        };
-        for index in times.touched() {
-            times.nanos[index] = nanos_of(index);
+        let mut few = [0; FEW];
+        for (place, index) in few.iter_mut().zip(bits(touched)) {
+            *place = nanos_of(index);
         }
-        times
-    }
-
-    /// The indices of the stages that were entered.
-    pub(crate) fn touched(&self) -> impl Iterator<Item = usize> + use<> {
-        let mut left = self.touched;
-        std::iter::from_fn(move || {
-            let index = left.trailing_zeros();
-            left &= left.wrapping_sub(1);
-            (index < u32::BITS).then_some(index as usize)
-        })
+        let more = (touched.count_ones() as usize > FEW)
+            .then(|| bits(touched).skip(FEW).map(nanos_of).collect());
+        Self { touched, few, more }
     }
 
     /// Every stage that was entered, core stages first, and the time in it.
     pub fn iter(&self) -> impl Iterator<Item = (Stage, Duration)> + '_ {
-        self.touched().map(|index| {
-            (
-                Stage::of_index(index),
-                Duration::from_nanos(self.nanos[index]),
-            )
-        })
+        let nanos = self.few.iter().chain(self.more.iter().flatten());
+        bits(self.touched)
+            .zip(nanos)
+            .map(|(index, nanos)| (Stage::of_index(index), Duration::from_nanos(*nanos)))
     }
 
     /// Time in `stage`; `None` if it was never entered.
@@ -57,6 +48,15 @@ impl StageTimes {
     pub fn total(&self) -> Duration {
         self.iter().map(|(_, time)| time).sum()
     }
+}
+
+/// The places of the bits that are set, lowest first.
+pub(crate) fn bits(mut set: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let index = set.trailing_zeros();
+        set &= set.wrapping_sub(1);
+        (index < u32::BITS).then_some(index as usize)
+    })
 }
 
 impl Serialize for StageTimes {

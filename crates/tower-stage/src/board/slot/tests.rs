@@ -155,7 +155,7 @@ impl Clock for Steps {
 fn a_reader_never_sees_half_a_mark() {
     let clock = Arc::new(Steps::default());
     let slot = slot(clock);
-    let live = AtomicU32::new(0);
+    let live = AtomicU32::new(u32::MAX);
     let stop = AtomicBool::new(false);
     let start = Barrier::new(4);
     let stages = stages();
@@ -184,13 +184,24 @@ fn a_reader_never_sees_half_a_mark() {
             }
         });
         start.wait();
+        // A failed assertion must let the others end, else the scope waits for ever.
+        let _stops = StopOnDrop(&stop);
+        let deadline = std::time::Instant::now() + Duration::from_secs(30);
         let mut seen = 0;
-        while seen < 20_000 {
+        while seen < 5_000 {
+            assert!(std::time::Instant::now() < deadline, "saw only {seen} rows");
             let Some(row) = slot.snapshot() else { continue };
             seen += 1;
             let left = Duration::from_nanos(row.entered - row.started);
             assert_eq!(row.spent.total(), left, "{row:?}");
         }
-        stop.store(true, Relaxed);
     });
+}
+
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
 }
