@@ -87,3 +87,8 @@ pub use tower_claim::{Loss, Renewal};
 
 /// The error of response bodies: the inner body's own, or ours.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Compiles the example of the README.
+#[cfg(all(doctest, feature = "axum"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
