@@ -90,7 +90,10 @@ impl Shared {
             tokio::select! {
                 biased;
                 seen = over => match &*seen {
-                    Ok(Watched::Done(done)) => return Admitted::Answer(self.replay(done)),
+                    // By another token it may be another request's: the claim tells.
+                    Ok(Watched::Done(done)) if done.token == busy.token => {
+                        return Admitted::Answer(self.replay(done));
+                    }
                     Ok(_) => {}
                     Err(error) => return Admitted::Answer(self.store_failed(error)),
                 },

@@ -11,7 +11,7 @@ use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body;
 use tokio::sync::oneshot;
-use tower_claim::{Code, Refusal};
+use tower_claim::{Code, CutShort, Refusal};
 use tower_service::Service;
 
 use crate::admit::Admitted;
@@ -141,15 +141,20 @@ where
         _permit: permit,
     };
     let execution = execute(open, inner, request, answer);
-    // Nobody waits for the task itself: it outlives its answer where the response streams.
-    if let Err(why) = shared.detached.spawn(row.clone().scope(execution)) {
-        return refuse(shared.refused(why.into()));
+    let running = match shared.detached.spawn(row.clone().scope(execution)) {
+        Ok(running) => running,
+        Err(why) => return refuse(shared.refused(why.into())),
+    };
+    // The answer comes before the end of the task where the response streams.
+    if let Ok(answer) = answered.await {
+        return answer;
     }
-    match answered.await {
-        Ok(answer) => answer,
-        // The task is gone without a word: its runtime is shutting down.
-        Err(_) => refuse(shared.refused(Refusal::new(Code::ShuttingDown))),
+    // The task is gone without a word: a callback of the user's panicked, or its runtime shuts down.
+    let why = running.await.err().unwrap_or(CutShort::ShutDown);
+    if why == CutShort::Panicked {
+        row.panicked();
     }
+    Ok(responder.respond(shared.refused(why.into())))
 }
 
 /// Runs the handler to its end, whoever listens.

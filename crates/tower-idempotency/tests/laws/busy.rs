@@ -200,3 +200,25 @@ async fn a_follower_that_leaves_frees_its_place() {
         .await
         .assert_replay_of(&first.await.unwrap());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_repeat_is_never_replayed_anothers_payload() {
+    let app = App::new();
+    let service = app.under(
+        &app.builder()
+            .on_busy(OnBusy::Wait(ms(60_000)))
+            .build()
+            .unwrap(),
+    );
+    let ask = post("/orders").key("k");
+    let first = start(&service, ask.clone().flags("delay=100&status=503")).await;
+    // While it waits, the key is given back and taken by another payload, which is done at once.
+    let (waiting, other) = tokio::join!(ask.send(&service), async {
+        first.await.unwrap().assert_fresh(503);
+        ask.clone().body("other").send(&service).await
+    });
+    let answers = [&waiting, &other];
+    assert!(answers.iter().any(|a| a.status == 201), "{answers:?}");
+    assert!(answers.iter().any(|a| a.status == 422), "{answers:?}");
+    assert!(answers.iter().all(|a| !a.is_replay()), "{answers:?}");
+}

@@ -178,6 +178,21 @@ async fn the_outcome_rule_can_be_replaced() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_callback_that_panics_reaches_the_caller_and_frees_the_key() {
+    let app = App::new();
+    let rule = |status: http::StatusCode| match status.as_u16() {
+        201 => Outcome::Keep,
+        _ => panic!("told to"),
+    };
+    let service = app.under(&app.builder().outcome(rule).build().unwrap());
+    let ask = post("/orders").key("k");
+    let panicked = ask.clone().flags("status=200").send(&service).await;
+    panicked.assert_refused(500, "handler-panicked");
+    tokio::time::sleep(ms(1)).await;
+    ask.send(&service).await.assert_fresh(201);
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_more_handlers_run_than_may() {
     let app = App::new();
     let service = app.under(&app.builder().max_in_flight(2).build().unwrap());
