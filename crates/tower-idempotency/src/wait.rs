@@ -118,3 +118,29 @@ impl Drop for Seat {
         drop(gone);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tower_claim::{MemoryStore, Namespace, Use};
+
+    use super::*;
+
+    #[test]
+    fn the_last_follower_takes_the_watch_along() {
+        let store: Arc<dyn DynClaimStore> = Arc::new(MemoryStore::new());
+        let key = Key::builder(Use::Idempotency, &Namespace::default()).build();
+        let followers = Followers::new(2);
+        let counts = |f: &Followers| {
+            let state = lock(&f.state);
+            (state.watches.len(), state.followers)
+        };
+        let first = followers.follow(&store, key, Token::ZERO).unwrap();
+        let second = followers.follow(&store, key, Token::ZERO).unwrap();
+        assert_eq!(counts(&followers), (1, 2));
+        assert!(followers.follow(&store, key, Token::MAX).is_none(), "full");
+        drop(first);
+        assert_eq!(counts(&followers), (1, 1));
+        assert!(second.over().now_or_never().is_some(), "nobody holds it");
+        assert_eq!(counts(&followers), (0, 0));
+    }
+}

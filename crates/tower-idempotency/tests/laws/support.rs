@@ -1,8 +1,10 @@
 //! One app under the layer, with a handler that counts its effects and then misbehaves on command.
 
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -126,7 +128,11 @@ async fn misbehave(
                 number("chunk_delay").map(ms),
                 number("body_error"),
                 flag("body_panic").is_some(),
-                flag("nolen").is_none(),
+                match (flag("nolen"), flag("ends")) {
+                    (None, _) => Tells::Length,
+                    (Some(_), Some(_)) => Tells::End,
+                    (Some(_), None) => Tells::Nothing,
+                },
             ),
         }
     };
@@ -162,7 +168,7 @@ fn pieces(
     pause: Option<Duration>,
     error_at: Option<u64>,
     panics: bool,
-    known: bool,
+    tells: Tells,
 ) -> Body {
     let chunks = usize::try_from(chunks).unwrap();
     let frames = async_stream(chunks, move |i| async move {
@@ -182,12 +188,12 @@ fn pieces(
         };
         Ok(Frame::data(Bytes::from(vec![b'x'; len])))
     });
-    let body = StreamBody::new(frames).boxed_unsync();
-    if known {
-        Known(body, size as u64).boxed_unsync()
-    } else {
-        body
+    Telling {
+        body: StreamBody::new(frames).boxed_unsync(),
+        left: size as u64,
+        tells,
     }
+    .boxed_unsync()
 }
 
 fn async_stream<F, Fut>(
@@ -206,27 +212,47 @@ where
     })
 }
 
-/// A body that says how long it is.
-struct Known(Body, u64);
+/// What a body tells beside its frames.
+#[derive(Clone, Copy, PartialEq)]
+enum Tells {
+    Nothing,
+    /// That its last frame was the last.
+    End,
+    /// That, and how long it is.
+    Length,
+}
 
-impl http_body::Body for Known {
+struct Telling {
+    body: Body,
+    left: u64,
+    tells: Tells,
+}
+
+impl http_body::Body for Telling {
     type Data = Bytes;
     type Error = io::Error;
 
     fn poll_frame(
-        mut self: std::pin::Pin<&mut Self>,
-        cx: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        let frame = std::pin::Pin::new(&mut self.0).poll_frame(cx);
-        if let std::task::Poll::Ready(Some(Ok(frame))) = &frame {
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &frame {
             let read = frame.data_ref().map_or(0, |d| d.len() as u64);
-            self.1 = self.1.saturating_sub(read);
+            self.left = self.left.saturating_sub(read);
         }
         frame
     }
 
+    fn is_end_stream(&self) -> bool {
+        self.left == 0 && self.tells != Tells::Nothing
+    }
+
     fn size_hint(&self) -> http_body::SizeHint {
-        http_body::SizeHint::with_exact(self.1)
+        match self.tells {
+            Tells::Length => http_body::SizeHint::with_exact(self.left),
+            Tells::End | Tells::Nothing => http_body::SizeHint::new(),
+        }
     }
 }
 
