@@ -1,4 +1,78 @@
 //! A business request runs once; its repeats get the first answer.
+//!
+//! The layer takes the business key of a request, claims it in a store, runs the handler under that claim, and
+//! keeps the answer. A repeat is replayed it. One that comes while the first run is going is told so, or waits.
+//! A handler that was started runs to its end, also when its caller hangs up, and its outcome is recorded before
+//! the last byte of the answer leaves.
+//!
+//! It does not promise *exactly once*: between an effect and its record a process can die. What then happens is
+//! in the table below, and [`IdempotentRun::point_of_no_return`] moves the line. It does not stop a handler.
+//!
+//! ```
+//! use http::{Request, Response};
+//! use http_body_util::Full;
+//! use tower::{Layer, ServiceExt};
+//! use tower_claim::MemoryStore;
+//! use tower_idempotency::{IdempotencyLayer, RequestBody};
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! type Body = Full<bytes::Bytes>;
+//!
+//! let once = IdempotencyLayer::builder(MemoryStore::new())
+//!     .scope(|req| req.headers.get("x-tenant")?.to_str().ok().map(str::to_owned))
+//!     .build()?;
+//! let service = once.layer(tower::service_fn(async |_: Request<RequestBody<Body>>| {
+//!     Ok::<_, std::convert::Infallible>(Response::new(Body::from("ordered")))
+//! }));
+//!
+//! let order = || {
+//!     let request = Request::post("/orders").header("idempotency-key", "8e03978e");
+//!     request.body(Body::from("one coffee"))
+//! };
+//! let first = service.clone().oneshot(order()?).await?;
+//! let again = service.clone().oneshot(order()?).await?;
+//! assert!(!first.headers().contains_key("idempotent-replayed"));
+//! assert_eq!(again.headers()["idempotent-replayed"], "true");
+//! assert_eq!(once.counts().runs, 1);
+//! # Ok(()) }
+//! ```
+//!
+//! # After a crash here, the next caller sees …
+//!
+//! | The process dies | The next caller sees |
+//! |---|---|
+//! | while the request is read | a free key: it runs |
+//! | after the claim, before the point of no return | `in-progress` for one lease at most; then it runs, and [knows](IdempotentRun::took_over) that it took over. Under [`Hold`](tower_claim::LapsePolicy::Hold): `outcome-unknown` |
+//! | after the point of no return | `in-progress` for one lease at most; then `outcome-unknown`, until an operator resolves it or its unfinished keep has passed |
+//! | after the outcome was recorded, before the answer went out | the answer |
+//!
+//! A handler that only *pauses* past its lease is in the second row too: when nobody took over meanwhile, its
+//! outcome is accepted; else its caller is answered like a repeat.
+//!
+//! # How a request goes
+//!
+//! 1. By its head: method, key, scope. A request that is none of the layer's business passes to the inner
+//!    service, unboxed and untouched.
+//! 2. Its body is read, up to a limit: a broken or oversized upload leaves nothing behind.
+//! 3. The key is claimed, with a fingerprint of method, original path, query, content type and body. Another
+//!    payload is refused (422) before a run that is going is told of (409).
+//! 4. The handler runs in a task of its own. It finds an [`IdempotentRun`] in the extensions.
+//! 5. Its answer is an outcome to keep, or not ([`default_outcome`], [`NoEffect`]). What is kept is recorded
+//!    first and sent then; a body of unknown length streams out while it is kept, and only its end waits.
+//!
+//! # Refusals
+//!
+//! Problem documents (RFC 9457), trailers where the request is gRPC: `key-missing`, `key-invalid`,
+//! `scope-missing`, `body-broken` 400 · `in-progress`, `outcome-unknown`, `response-not-kept` 409 ·
+//! `body-too-large` 413 · `key-reused` 422 · `handler-panicked` 500 · `store-unavailable`, `overloaded`,
+//! `shutting-down` 503. The semantics of the header follow the IETF draft on the `Idempotency-Key` field (07).
+//!
+//! # Behind other layers
+//!
+//! Outside in: tracing, CORS, limits, authentication, **this layer**, the handler. The inner service gets
+//! another request body type, [`RequestBody`]. Where a layer inside wants the host's own, as
+//! `axum::middleware::from_fn` does, put a `tower::util::MapRequestLayer` with
+//! `|request: Request<RequestBody<axum::body::Body>>| request.map(axum::body::Body::new)` between the two.
 
 mod admit;
 #[cfg(feature = "axum")]
@@ -36,3 +110,8 @@ pub use refused::PointRefused;
 pub use run::IdempotentRun;
 pub use scope::IntoScope;
 pub use service::Idempotency;
+
+/// The example of the README is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
