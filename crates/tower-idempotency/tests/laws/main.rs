@@ -1,6 +1,8 @@
 //! The laws of the layer, in paused time.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+#[cfg(feature = "stage")]
+mod board;
 mod busy;
 mod cancel;
 mod hosts;

@@ -107,6 +107,10 @@ async fn misbehave(
         let run = parts.extensions.get::<IdempotentRun>().unwrap();
         run.point_of_no_return().await.map_err(io::Error::other)?;
     }
+    #[cfg(feature = "stage")]
+    if flag("mark").is_some() {
+        tower_stage::mark(tower_stage::Stage::Persisted);
+    }
     if let Some(delay) = number("delay") {
         tokio::time::sleep(ms(delay)).await;
     }
