@@ -20,9 +20,9 @@ pub(super) async fn watch(inner: &Arc<Inner>, key: Key, token: Token) -> Watched
     }
     let seat = Seat::take(inner, key);
     loop {
-        // Listens first and looks then: what happens in between wakes.
-        let mut called = pin!(seat.notify.notified());
-        called.as_mut().enable();
+        // Listens first and looks then: what happens in between wakes. (`notify_waiters` reaches every
+        // future that was made before it, polled or not.)
+        let called = pin!(seat.notify.notified());
         let lapse = match inner.watching(&key, token) {
             Watching::Over(watched) => return watched,
             Watching::Until(lapse) => lapse,

@@ -90,8 +90,7 @@ impl Wheel {
         Some(index)
     }
 
-    /// The list that begins first. Where two begin together the coarser one: it may have more for the
-    /// finer one.
+    /// The list that begins first. Where two begin together, either may go first.
     fn first_list(&self) -> Option<(u64, usize, usize)> {
         let mut first: Option<(u64, usize, usize)> = None;
         for level in 0..LEVELS {
@@ -103,7 +102,7 @@ impl Wheel {
             let shift = BITS * level as u32;
             let round = self.elapsed >> (shift + BITS) << (shift + BITS);
             let begins = round + ((slot as u64) << shift);
-            if first.is_none_or(|(other, ..)| begins <= other) {
+            if first.is_none_or(|(other, ..)| begins < other) {
                 first = Some((begins, level, slot));
             }
         }

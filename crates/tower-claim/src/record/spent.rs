@@ -2,92 +2,98 @@
 
 use std::mem::size_of;
 
+use hashbrown::HashMap;
+
 use crate::Nonce;
 use crate::store::StoreTime;
 
 /// How many nonces a record remembers one by one.
-const EACH: usize = 128;
+const EACH: usize = 4096;
+/// So many are not worth a search for those that have passed.
+const FEW: usize = 16;
 
 /// Spent or refused nonces, each until a copy of its claim can no longer be applied.
 ///
-/// Bounded: beyond [`EACH`] the one with the earliest `not_after` folds into an instant, and from then on
-/// no claim whose `not_after` is at or before that instant is granted. That is safe, since each copy of a
+/// Bounded: beyond [`EACH`] those with the earliest `not_after` fold into an instant, and from then on no
+/// claim whose `not_after` is at or before that instant is granted. That is safe, since each copy of a
 /// folded nonce's claim carries such a `not_after`; a stranger who is refused by it draws a new nonce and
 /// with it a later `not_after`. A nonce without one ([`StoreTime::NEVER`]) cannot fold without closing
-/// the key for good: of these the oldest is forgotten.
+/// the key for good: of these, half are forgotten.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Spent(Option<Box<List>>);
 
 #[derive(Debug, Clone, Default)]
 struct List {
-    nonces: Vec<(Nonce, StoreTime)>,
-    folded: Option<StoreTime>,
+    nonces: HashMap<Nonce, StoreTime>,
+    folded: StoreTime,
+    /// The latest `not_after` of all: once it has passed, the list says nothing any more.
+    latest: StoreTime,
+    /// At how many nonces to look for those that have passed: so each remembering pays for a constant few.
+    crowd: usize,
 }
 
 impl Spent {
     pub(super) fn remember(&mut self, nonce: Nonce, not_after: StoreTime, now: StoreTime) {
-        self.prune(now);
+        if self.latest().is_some_and(|latest| now > latest) {
+            self.0 = None;
+        }
         if now > not_after {
             return;
         }
         let list = self.0.get_or_insert_default();
-        if let Some((_, known)) = list.nonces.iter_mut().find(|(known, _)| *known == nonce) {
-            *known = (*known).max(not_after);
-            return;
-        }
-        list.nonces.push((nonce, not_after));
-        if list.nonces.len() > EACH {
-            list.fold();
+        list.latest = list.latest.max(not_after);
+        let known = list.nonces.entry(nonce).or_insert(not_after);
+        *known = (*known).max(not_after);
+        if list.nonces.len() > list.crowd.max(FEW) {
+            list.nonces.retain(|_, not_after| now <= *not_after);
+            if list.nonces.len() > EACH {
+                list.fold();
+            }
+            list.crowd = (list.nonces.len() * 2).min(EACH);
         }
     }
 
     pub(super) fn contains(&self, nonce: Nonce, now: StoreTime) -> bool {
-        let mut nonces = self.0.iter().flat_map(|list| &list.nonces);
-        nonces.any(|(known, not_after)| *known == nonce && now <= *not_after)
+        let known = self.0.as_ref().and_then(|list| list.nonces.get(&nonce));
+        known.is_some_and(|not_after| now <= *not_after)
     }
 
     /// Whether a claim with this `not_after` may be a copy of a folded nonce's.
     pub(super) fn may_be_folded(&self, not_after: StoreTime) -> bool {
-        let folded = self.0.as_ref().and_then(|list| list.folded);
-        folded.is_some_and(|folded| not_after <= folded)
+        let folded = self.0.as_ref().map(|list| list.folded);
+        folded.is_some_and(|folded| folded > StoreTime::default() && not_after <= folded)
     }
 
     /// Until when the list says something.
     pub(super) fn latest(&self) -> Option<StoreTime> {
-        let list = self.0.as_ref()?;
-        let nonces = list.nonces.iter().map(|(_, not_after)| *not_after);
-        nonces.chain(list.folded).max()
+        self.0.as_ref().map(|list| list.latest)
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
-        self.0.as_ref().map_or(0, |list| {
-            size_of::<List>() + list.nonces.capacity() * size_of::<(Nonce, StoreTime)>()
-        })
-    }
-
-    fn prune(&mut self, now: StoreTime) {
-        let Some(list) = &mut self.0 else { return };
-        list.nonces.retain(|(_, not_after)| now <= *not_after);
-        list.folded = list.folded.filter(|folded| now <= *folded);
-        if list.nonces.is_empty() && list.folded.is_none() {
-            self.0 = None;
-        }
+        self.0
+            .as_ref()
+            .map_or(0, |list| size_of::<List>() + list.nonces.allocation_size())
     }
 }
 
 impl List {
+    /// Folds the earlier half.
     fn fold(&mut self) {
-        let earliest = self
-            .nonces
-            .iter()
-            .enumerate()
-            .min_by_key(|(_, (_, at))| *at);
-        if let Some((index, &(_, not_after))) = earliest {
-            self.nonces.remove(index);
-            if not_after < StoreTime::NEVER {
-                self.folded = self.folded.max(Some(not_after));
-            }
+        let mut ends: Vec<StoreTime> = self.nonces.values().copied().collect();
+        let (_, middle, _) = ends.select_nth_unstable(EACH / 2);
+        if *middle < StoreTime::NEVER {
+            self.folded = self.folded.max(*middle);
+            self.nonces.retain(|_, not_after| *not_after > *middle);
+            return;
         }
+        let mut room = EACH / 2;
+        let early = ends.iter().filter(|at| **at < StoreTime::NEVER).max();
+        self.folded = self.folded.max(early.copied().unwrap_or_default());
+        self.nonces.retain(|_, not_after| {
+            let stays = *not_after == StoreTime::NEVER && room > 0;
+            room -= usize::from(stays);
+            stays
+        });
     }
 }
 
@@ -121,7 +127,7 @@ mod tests {
     #[test]
     fn beyond_the_bound_every_folded_nonce_is_still_refused() {
         let mut spent = Spent::default();
-        let all = 3 * EACH;
+        let all = 3 * EACH + 100;
         for n in 0..all {
             spent.remember(nonce(n), at(1000 + n), at(0));
         }
@@ -132,17 +138,20 @@ mod tests {
             );
         }
         assert!(!spent.may_be_folded(at(1000 + all)), "a newcomer passes");
-        assert!(spent.heap_bytes() < 2 * EACH * 24 + 64);
+        assert!(spent.heap_bytes() < 512 << 10);
     }
 
     #[test]
     fn nonces_without_an_end_never_close_the_key() {
         let mut spent = Spent::default();
-        for n in 0..2 * EACH {
+        spent.remember(nonce(0), at(7), at(0));
+        for n in 1..=EACH {
             spent.remember(nonce(n), StoreTime::NEVER, at(0));
         }
+        assert!(spent.may_be_folded(at(7)), "the one with an end folds");
+        assert!(!spent.may_be_folded(at(8)));
         assert!(!spent.may_be_folded(StoreTime::NEVER));
-        assert!(spent.contains(nonce(2 * EACH - 1), at(0)));
-        assert!(spent.contains(nonce(EACH), at(0)));
+        let known = (1..=EACH).filter(|n| spent.contains(nonce(*n), at(0)));
+        assert_eq!(known.count(), EACH / 2);
     }
 }
