@@ -150,7 +150,7 @@ impl Ask<'_> {
                 // An engine whose list of spent nonces is full refuses, by `not_after`, all that may be
                 // copies of them: a moment later this claim is none.
                 let clock = &self.inner.clock;
-                let pause = self.terms.attempt_timeout() / 16;
+                let pause = self.terms.attempt_timeout() / 4;
                 clock.sleep_until(clock.now() + pause).await;
             }
             if let Some(outcome) = self.under_one_nonce().await? {

@@ -125,3 +125,12 @@ async fn a_hold_survives_a_blocked_runtime() {
     assert_eq!(claim.check(), Ok(()));
     assert!(is_busy(&keeper, "a").await);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_key_claimed_over_and_over_is_never_closed() {
+    let (_, keeper) = paused();
+    for _ in 0..3_000 {
+        claim(&keeper, "a").await.release().await.unwrap();
+        tokio::time::sleep(MS).await;
+    }
+}

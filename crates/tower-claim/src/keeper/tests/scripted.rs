@@ -35,6 +35,8 @@ pub(super) enum Act {
     /// Applied, and the connection broke.
     Ambiguous,
     Garbled,
+    /// One record of a batch cannot be read; alone each can.
+    GarbledTogether,
     Panic,
     Claimed(Claimed),
     Renewed(Renewed),
@@ -171,6 +173,13 @@ impl Scripted {
         self.lock().recs.get(&key)?.value.clone()
     }
 
+    fn fail_garbled<T>(&self) -> Result<T, StoreError> {
+        Err(StoreError::Garbled {
+            key_prefix: String::new(),
+            source: "scripted".into(),
+        })
+    }
+
     async fn play<T: Send + 'static>(
         &self,
         op: Op,
@@ -221,10 +230,8 @@ impl Scripted {
                 apply_now(self);
                 Err(StoreError::ambiguous("scripted"))
             }
-            Act::Garbled => Err(StoreError::Garbled {
-                key_prefix: String::new(),
-                source: "scripted".into(),
-            }),
+            Act::Garbled => self.fail_garbled(),
+            Act::GarbledTogether => Ok(apply_now(self)),
             Act::Panic => panic!("scripted"),
             said => says(said).map_or_else(|| panic!("not an act of {op:?}"), Ok),
         }
@@ -363,6 +370,13 @@ impl ClaimStore for Scripted {
             _ => None,
         };
         let nonce = Nonce::from_bytes([all as u8; 16]);
+        let together = matches!(
+            self.lock().always.get(&Op::Renew),
+            Some(Act::GarbledTogether)
+        );
+        if together && all > 1 {
+            return self.fail_garbled();
+        }
         self.play(Op::Renew, nonce, apply, says).await
     }
 
