@@ -1,6 +1,6 @@
 //! The life of a handler: it runs to its end, and how it ends decides what a repeat gets.
 
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
 use tower_idempotency::{Outcome, default_outcome};
 
 use crate::support::*;
@@ -232,4 +232,36 @@ async fn a_drain_waits_for_handlers_and_refuses_new_ones() {
     post("/orders").send(&service).await.assert_fresh(201);
     assert!(layer.drain(ms(1000)).await);
     assert_eq!(layer.in_flight(), 0);
+}
+
+tokio::task_local! {
+    static USER: &'static str;
+}
+
+/// Takes the caller's user along.
+struct CarryUser;
+
+impl tower_claim::Carry for CarryUser {
+    fn carry(&self, work: BoxFuture<'static, ()>) -> BoxFuture<'static, ()> {
+        match USER.try_with(|user| *user) {
+            Ok(user) => Box::pin(USER.scope(user, work)),
+            Err(_) => work,
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_told_to_be_carried_reaches_the_detached_handler() {
+    let app = App::new();
+    let layer = app.builder().carry(CarryUser).build().unwrap();
+    let handler = tower::service_fn(|_: http::Request<tower_idempotency::RequestBody<Body>>| {
+        let user = USER.try_with(|user| *user).unwrap_or("nobody");
+        async move { Ok::<_, std::io::Error>(http::Response::new(body_of(user))) }
+    });
+    let service = tower::Layer::layer(&layer, tower::util::BoxCloneSyncService::new(handler));
+    let ask = post("/orders").key("k");
+    let answer = USER.scope("ada", ask.send(&service)).await;
+    assert_eq!(answer.text(), "ada");
+    let other = post("/orders").key("k2").send(&service).await;
+    assert_eq!(other.text(), "nobody");
 }
