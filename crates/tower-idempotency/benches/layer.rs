@@ -1,7 +1,7 @@
 //! What the layer costs over the bare service, on the memory store.
 //!
 //! The budget: first run 5 µs, replay 2.5 µs over the bare service.
-#![expect(missing_docs, clippy::unwrap_used, reason = "a bench")]
+#![expect(clippy::unwrap_used, reason = "a bench")]
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};
