@@ -6,7 +6,7 @@ use tokio::sync::Notify;
 
 use super::Inner;
 use super::claim::Claim;
-use super::doubt::Doubt;
+use super::doubt::{Doubt, SENDS};
 use super::hold::{Hold, Keys};
 use super::state::HoldState;
 use super::terms::Terms;
@@ -20,8 +20,6 @@ use crate::{Fingerprint, Key, Nonce, StoreError, Token};
 
 /// How many nonces one claim draws at most.
 const NONCES: u32 = 3;
-/// How often one nonce is sent at most.
-const SENDS: u32 = 3;
 
 /// What came of a claim.
 #[derive(Debug)]
@@ -204,7 +202,7 @@ impl Ask<'_> {
                     if !doubt.is_open() || !error.is_retryable() || sends == SENDS {
                         return Err(error);
                     }
-                    clock.sleep_until(sent + timing.attempt / 4).await;
+                    clock.sleep_until(sent + doubt.pause()).await;
                     continue;
                 }
             };

@@ -1,5 +1,7 @@
 //! A claim in doubt: what may have been granted, or still may be, is not left behind.
 
+use std::time::Duration;
+
 use super::Inner;
 use super::cleanup::{Forget, Job};
 use super::hold::Keys;
@@ -7,6 +9,9 @@ use super::timing::Timing;
 use crate::store::StoreTime;
 use crate::wait::answer;
 use crate::{Clock, Nonce, StoreError};
+
+/// How often one nonce is sent at most.
+pub(super) const SENDS: u32 = 3;
 
 /// The copies of one nonce's claim: while one may have been granted or still be under way, dropping this
 /// tells the keeper to release by nonce.
@@ -19,6 +24,7 @@ pub(super) struct Doubt<'a> {
     missing: bool,
     /// A grant is known and nobody wants it.
     unwanted: bool,
+    sent: bool,
 }
 
 impl<'a> Doubt<'a> {
@@ -34,20 +40,29 @@ impl<'a> Doubt<'a> {
             awaited: false,
             missing: false,
             unwanted: false,
+            sent: false,
         }
     }
 
     /// A copy goes out now; it changes nothing past the instant answered here.
+    ///
+    /// All copies carry the first one's `not_after`. With a later one of its own, a copy could arrive when
+    /// the store has already forgotten the nonce, which it remembers until the `not_after` it has seen: after
+    /// a finish with a short keep that copy would be granted again.
     pub(super) fn send(&mut self) -> StoreTime {
-        let not_after = self
-            .inner
-            .store
-            .dyn_now()
-            .saturating_add(self.forget.timing.attempt);
         self.missing |= self.awaited;
         self.awaited = true;
-        self.forget.not_after = self.forget.not_after.max(not_after);
-        not_after
+        if !self.sent {
+            self.sent = true;
+            let all_sends = self.forget.timing.attempt * SENDS + self.pause() * (SENDS - 1);
+            self.forget.not_after = self.inner.store.dyn_now().saturating_add(all_sends);
+        }
+        self.forget.not_after
+    }
+
+    /// How long to wait before the next copy.
+    pub(super) fn pause(&self) -> Duration {
+        self.forget.timing.attempt / 4
     }
 
     pub(super) fn answered(&mut self) {

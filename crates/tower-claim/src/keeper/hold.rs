@@ -37,7 +37,7 @@ pub(super) struct Hold {
     pub(super) timing: Timing,
     pub(super) attempt: u32,
     pub(super) took_over: Option<TookOver>,
-    /// The latest `not_after` of the claims sent with this nonce.
+    /// The `not_after` of every claim sent with this nonce.
     pub(super) not_after: StoreTime,
     pub(super) state: Mutex<HoldState>,
     /// Rung when the hold is lost or ended, when a revoke was asked, and when a beat is over.

@@ -69,7 +69,9 @@ pub struct ClaimRequest<'a> {
     pub settings: &'a Settings,
     /// The grant's token must be above this: what a guard has seen.
     pub floor: Token,
-    /// Past this instant of the store's clock the call changes nothing.
+    /// Past this instant of the store's clock the call changes nothing. **The same in every copy of one
+    /// claim**: the store remembers the nonce until then, and a copy that may arrive later would be granted
+    /// a second time.
     pub not_after: StoreTime,
 }
 
@@ -102,7 +104,7 @@ pub struct ReleaseRequest {
     pub nonce: Nonce,
     /// The token of its grant, where the caller knows it; by nonce alone otherwise.
     pub token: Option<Token>,
-    /// The latest `not_after` of any claim sent with this nonce: until then it is remembered.
+    /// The `not_after` of the claim sent with this nonce: until then it is remembered.
     pub not_after: StoreTime,
 }
 

@@ -115,6 +115,23 @@ async fn a_store_that_judges_every_call_too_late_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn all_copies_of_a_claim_carry_one_not_after_that_outlasts_them() {
+    let store = Scripted::new();
+    let keeper = keeper(&store);
+    store.always(Op::Claim, Act::LoseReply);
+    let error = keeper.claim(key("a"), None, &terms(), Token::ZERO).await;
+    assert!(error.is_err());
+    let (sent, limits) = (store.sent(Op::Claim), store.limits());
+    assert_eq!(limits.len(), 3);
+    assert!(limits.iter().all(|limit| *limit == limits[0]), "{limits:?}");
+    let last_answer = sent[2].at + terms().attempt_timeout();
+    assert!(
+        limits[0].as_micros() as u128 >= last_answer.as_micros(),
+        "{limits:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_unanswered_claim_leaves_the_key_free() {
     for lost in [Act::LoseReply, Act::LoseCall, Act::Ambiguous] {
         let store = Scripted::new();

@@ -74,6 +74,8 @@ struct Inner {
     script: HashMap<Op, VecDeque<Act>>,
     always: HashMap<Op, Act>,
     log: Vec<Sent>,
+    /// The `not_after` of each claim, in the order sent.
+    limits: Vec<StoreTime>,
     revoke: bool,
 }
 
@@ -159,6 +161,10 @@ impl Scripted {
 
     pub(super) fn log(&self) -> Vec<Sent> {
         self.lock().log.clone()
+    }
+
+    pub(super) fn limits(&self) -> Vec<StoreTime> {
+        self.lock().limits.clone()
     }
 
     pub(super) fn is_held(&self, key: Key) -> bool {
@@ -321,6 +327,7 @@ impl ClaimStore for Scripted {
     async fn claim(&self, r: ClaimRequest<'_>) -> Result<Claimed, StoreError> {
         let settings = r.settings.clone();
         let (key, nonce, floor, not_after) = (r.key, r.nonce, r.floor, r.not_after);
+        self.lock().limits.push(not_after);
         let apply = move |inner: &mut Inner, now| match claim(
             inner,
             now,
