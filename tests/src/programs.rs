@@ -49,6 +49,30 @@ pub fn run(program: &str, args: &[&str]) -> Output {
         .expect("the program starts")
 }
 
+/// Runs a program to its end, which must come within `limit`; else it is killed.
+///
+/// # Panics
+///
+/// When it is still running then.
+pub fn run_within(limit: Duration, program: &str, args: &[&str]) -> Output {
+    let child = Command::new(path(program))
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let id = child.id().to_string();
+    let (done, ended) = std::sync::mpsc::channel();
+    // Reads both pipes while it runs: a full one would stop it.
+    std::thread::spawn(move || done.send(child.wait_with_output()));
+    let Ok(output) = ended.recv_timeout(limit) else {
+        let _ = Command::new("kill").args(["-KILL", &id]).status();
+        panic!("{program} {args:?} still runs after {limit:?}");
+    };
+    output.expect("the program is our child")
+}
+
 /// A lab that runs; killed when dropped.
 #[derive(Debug)]
 pub struct Lab {

@@ -55,8 +55,12 @@ pub(crate) struct App {
 }
 
 impl App {
-    /// `address`: where it will listen; the ledger is reached there.
-    pub(crate) fn new(storage: &Storage, address: SocketAddr) -> Result<Self, ConfigError> {
+    /// `upstream`: how long the upstream takes. `address`: where it will listen; the ledger is reached there.
+    pub(crate) fn new(
+        storage: &Storage,
+        upstream: Duration,
+        address: SocketAddr,
+    ) -> Result<Self, ConfigError> {
         let board = Board::builder()
             .stuck_after_in(Stage::UpstreamCalled, STUCK)
             .build()?;
@@ -73,7 +77,10 @@ impl App {
             .lease(LEASE)
             .on_busy(OnBusy::Wait(PATIENCE))
             .build()?;
-        let merge = SingleFlightLayer::builder().flight_wait(PATIENCE).build()?;
+        let merge = SingleFlightLayer::builder()
+            .key(catalogue::same_item)
+            .flight_wait(PATIENCE)
+            .build()?;
         // Without renewal: a job that does not end within its lease is taken for dead.
         let leases = LeaseGuardLayer::builder(storage.claims.clone(), seats::resource)
             .lease(LEASE)
@@ -81,7 +88,7 @@ impl App {
             .build()?;
         let fence = FenceLayer::new(MemoryFenceStore::new(), seats::resource);
 
-        let upstream = Arc::new(Upstream::new());
+        let upstream = Arc::new(Upstream::new(upstream));
         let bank = Bank::default();
         let enrolments = Enrolments {
             book: storage.book.clone(),

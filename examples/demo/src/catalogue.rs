@@ -9,13 +9,12 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
+use axum::http::request::Parts;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tower_stage::{Stage, StageHandle};
 
-/// How long the upstream takes for one answer.
-pub(crate) const LATENCY: Duration = Duration::from_millis(20);
 /// An upstream that hangs is given up after this.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long the upstream waits for a condition of the tour before it answers all the same.
@@ -47,6 +46,7 @@ type Condition = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// A publisher far away: slow, and every call costs money.
 pub(crate) struct Upstream {
+    latency: Duration,
     calls: AtomicU64,
     /// How often it was told to go on.
     told: watch::Sender<u64>,
@@ -55,8 +55,9 @@ pub(crate) struct Upstream {
 }
 
 impl Upstream {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(latency: Duration) -> Self {
         Self {
+            latency,
             calls: AtomicU64::new(0),
             told: watch::Sender::new(0),
             until: Mutex::new(None),
@@ -86,7 +87,7 @@ impl Upstream {
     async fn ask(&self, mood: Mood) -> Result<u64, &'static str> {
         let mut told = self.told.subscribe();
         let call = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
-        tokio::time::sleep(LATENCY).await;
+        tokio::time::sleep(self.latency).await;
         let condition = self.until().clone();
         if let Some(condition) = condition {
             let _ = tokio::time::timeout(HELD_AT_MOST, holds(&*condition)).await;
@@ -121,6 +122,14 @@ impl fmt::Debug for Upstream {
             .field("calls", &self.calls())
             .finish_non_exhaustive()
     }
+}
+
+/// What makes two readers equal: the whole target but for `reader`, a number that the page adds, since a
+/// browser sends requests that look equal to it one after another.
+pub(crate) fn same_item(req: &Parts) -> Option<String> {
+    let query = req.uri.query().unwrap_or_default().split('&');
+    let query: Vec<_> = query.filter(|q| !q.starts_with("reader=")).collect();
+    Some(format!("{}?{}", req.uri.path(), query.join("&")))
 }
 
 /// One item. Knows nothing of other readers: the layer merges them.

@@ -11,6 +11,8 @@ use crate::client::BoxError;
 
 /// How long requests and what runs apart from them have to end.
 const GRACE: Duration = Duration::from_secs(5);
+/// Slow enough to meet by hand.
+const UPSTREAM: Duration = Duration::from_millis(500);
 
 pub(crate) fn run(address: SocketAddr) -> ExitCode {
     // One worker, as in the pool where the announcement went out many times: so the villain's fault shows
@@ -39,7 +41,7 @@ async fn serve(address: SocketAddr) -> Result<(), BoxError> {
     if address.ip().is_unspecified() {
         address.set_ip([127, 0, 0, 1].into());
     }
-    let app = App::new(&Storage::default(), address)?;
+    let app = App::new(&Storage::default(), UPSTREAM, address)?;
     welcome(address);
 
     let (told, mut stop) = tokio::sync::watch::channel(());

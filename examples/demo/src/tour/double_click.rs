@@ -18,10 +18,12 @@ use crate::enrolments::Book;
 
 pub(super) const SCENE: Scene = Scene {
     name: "double-click",
-    intro: "\
+    intro: || {
+        "\
 A paid enrolment with an Idempotency-Key is sent again, is sent twice at once, and is sent with another
 body under its old key. Then a server dies with an enrolment half done, and can neither finish nor
-release it; ten repeats reach another server over the same store and wait for the lease to lapse.",
+release it; ten repeats reach another server over the same store and wait for the lease to lapse.".to_owned()
+    },
     play: |_| Box::pin(play()),
 };
 

@@ -37,8 +37,8 @@ impl Default for Plan {
 /// One scene.
 pub(crate) struct Scene {
     name: &'static str,
-    /// What one sees.
-    intro: &'static str,
+    /// What one is about to see.
+    intro: fn() -> String,
     play: fn(&Plan) -> BoxFuture<'_, Result<Act, BoxError>>,
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn run(plan: &Plan) -> ExitCode {
     };
     let mut wrong = Vec::new();
     for scene in &scenes {
-        println!("\n{}\n\n{}\n", scene.name.to_uppercase(), scene.intro);
+        println!("\n{}\n\n{}\n", scene.name.to_uppercase(), (scene.intro)());
         let began = Instant::now();
         let played = runtime.block_on((scene.play)(plan));
         let took = began.elapsed().as_millis();

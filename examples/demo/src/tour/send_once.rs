@@ -10,10 +10,14 @@ use crate::client::{BoxError, Connection, get, post, send};
 
 pub(super) const SCENE: Scene = Scene {
     name: "send-once",
-    intro: "\
-A server with ONE worker thread is asked 50 times to send a classroom its announcement: one after
+    intro: || {
+        format!(
+            "\
+A server with ONE worker thread is asked {TIMES} times to send a classroom its announcement: one after
 another, and all at once. The classroom is the business key, so it goes out once. Beside it the same
-behind a re-entrant lock keyed by thread: every request runs on the thread that holds the lock.",
+behind a re-entrant lock keyed by thread: every request runs on the thread that holds the lock."
+        )
+    },
     play: |_| Box::pin(play()),
 };
 
@@ -41,14 +45,14 @@ async fn play() -> Result<Act, BoxError> {
         for (how, at_once) in [("one after another", false), ("at once", true)] {
             let room = sent.len() + 1;
             let path = format!("/classrooms/{room}/{path}");
-            let (ok, replays) = ask(&server, &path, at_once).await?;
+            let (asked, ok, replays) = ask(&server, &path, at_once).await?;
             let inbox = send(server.address, get(&format!("/classrooms/{room}/inbox"))?).await?;
             let announcements = inbox.json().as_array().map_or(0, Vec::len);
             sent.push(announcements);
             table.row([
                 guard.into(),
                 how.into(),
-                TIMES.to_string(),
+                asked.to_string(),
                 ok.to_string(),
                 replays.to_string(),
                 announcements.to_string(),
@@ -74,8 +78,12 @@ async fn play() -> Result<Act, BoxError> {
     })
 }
 
-/// How many answers were 201, and how many of these replays.
-async fn ask(server: &Server, path: &str, at_once: bool) -> Result<(usize, usize), BoxError> {
+/// How many answers there were, how many of them 201, and how many of these replays.
+async fn ask(
+    server: &Server,
+    path: &str,
+    at_once: bool,
+) -> Result<(usize, usize, usize), BoxError> {
     let mut connections = Vec::new();
     for _ in 0..TIMES {
         connections.push(Connection::open(server.address).await?);
@@ -93,5 +101,5 @@ async fn ask(server: &Server, path: &str, at_once: bool) -> Result<(usize, usize
     }
     let ok = answers.iter().filter(|a| a.status == 201);
     let replays = ok.clone().filter(|a| a.is_replay()).count();
-    Ok((ok.count(), replays))
+    Ok((answers.len(), ok.count(), replays))
 }

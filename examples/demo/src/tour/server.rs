@@ -2,12 +2,16 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 use crate::app::{App, Storage};
 use crate::client::BoxError;
+
+/// How long its upstream takes.
+pub(super) const UPSTREAM: Duration = Duration::from_millis(20);
 
 /// A process of the school, as far as one process can be another: nothing of its runtime is shared.
 #[derive(Debug)]
@@ -70,7 +74,7 @@ fn run(
     let listening = runtime.block_on(async {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
-        let app = App::new(storage, address)?;
+        let app = App::new(storage, UPSTREAM, address)?;
         let router = app.router.clone();
         tokio::spawn(async move { axum::serve(listener, router).await });
         Ok((app, address))

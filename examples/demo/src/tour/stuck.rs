@@ -11,9 +11,12 @@ use crate::client::{BoxError, get, post, send};
 
 pub(super) const SCENE: Scene = Scene {
     name: "stuck",
-    intro: "\
-One reader's call upstream hangs, five more wait for that call. Which request is stuck, for how long,
-and who waits for it? The table is the board's own JSON, read over HTTP while it happens.",
+    intro: || {
+        "\
+One reader's call upstream hangs, others wait for that call. Which request is stuck, for how long,
+and who waits for it? The table is the board's own JSON, read over HTTP while it happens."
+            .to_owned()
+    },
     play: |_| Box::pin(play()),
 };
 

@@ -10,10 +10,12 @@ use crate::client::{Answer, BoxError, get, post, send};
 
 pub(super) const SCENE: Scene = Scene {
     name: "zombie-owner",
-    intro: "\
+    intro: || {
+        "\
 A job takes the lease on a classroom's seats, and is paused before it writes; without renewal the lease
 lapses. Another job takes over, with a larger token, and writes to the ledger. Then the first one wakes
-and writes, too, with the token it kept. The ledger is behind a fence, over HTTP.",
+and writes, too, with the token it kept. The ledger is behind a fence, over HTTP.".to_owned()
+    },
     play: |_| Box::pin(play()),
 };
 
