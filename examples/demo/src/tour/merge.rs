@@ -20,9 +20,10 @@ pub(super) const SCENE: Scene = Scene {
     intro: || {
         format!(
             "\
-{READERS} readers on open connections ask for the same item at the same moment; the upstream takes {UPSTREAM:?}.
+{READERS} readers on open connections ask for the same item at the same moment; the upstream takes {} ms.
 Unlayered, each reader is a call; that round is also the floor for the times. Merged, it is one call,
-also when the upstream fails or panics, and when the first reader hangs up while the others wait."
+also when the upstream fails or panics, and when the first reader hangs up while the others wait.",
+            UPSTREAM.as_millis()
         )
     },
     play: |plan| Box::pin(play(plan)),
