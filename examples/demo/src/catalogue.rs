@@ -18,7 +18,7 @@ use tower_stage::{Stage, StageHandle};
 /// An upstream that hangs is given up after this.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long the upstream waits for a condition of the tour before it answers all the same.
-const HELD_AT_MOST: Duration = Duration::from_secs(10);
+const HELD_AT_MOST: Duration = Duration::from_secs(5);
 
 /// What the upstream shall do with a call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]

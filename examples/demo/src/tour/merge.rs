@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::try_join_all;
+use futures_util::future::{Either, select, try_join_all};
 use tower_stage::Filter;
 
 use super::server::{Server, UPSTREAM};
@@ -285,12 +285,17 @@ async fn first_leaves(
         until("the others wait", async || {
             Ok((server.app.merge.followers() == READERS - 1).then_some(()))
         })
-        .await?;
-        // The connection goes with its task.
-        first.abort();
-        Ok::<_, BoxError>(())
+        .await
     };
-    let (answers, left) = tokio::join!(all_at_once(others, path), joined);
-    left?;
-    answers
+    let answers = std::pin::pin!(all_at_once(others, path));
+    match select(answers, std::pin::pin!(joined)).await {
+        // They did not wait for the first one's call: the count will say so.
+        Either::Left((answers, _)) => answers,
+        Either::Right((joined, answers)) => {
+            joined?;
+            // The connection goes with its task.
+            first.abort();
+            answers.await
+        }
+    }
 }
