@@ -21,7 +21,7 @@ use crate::enrolments::{self, Bank, Book, Enrolments};
 use crate::seats::{self, Jobs, Ledger};
 
 /// Short, so that nobody watches a demo for half a minute to see it lapse.
-const LEASE: Duration = Duration::from_secs(1);
+pub(crate) const LEASE: Duration = Duration::from_secs(1);
 const STUCK: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(30);
 

@@ -1,11 +1,14 @@
 //! An owner that wakes after it was taken for dead.
 
+use std::time::Instant;
+
 use serde_json::Value;
+use tokio::sync::Mutex;
 
 use super::server::Server;
 use super::table::Table;
 use super::{Act, Checks, Scene, until};
-use crate::app::Storage;
+use crate::app::{LEASE, Storage};
 use crate::client::{Answer, BoxError, get, post, send};
 
 pub(super) const SCENE: Scene = Scene {
@@ -25,25 +28,34 @@ async fn play() -> Result<Act, BoxError> {
     let mut table = Table::new(["who", "does what", "token", "answer"]);
     let mut checks = Checks::default();
 
+    let began = Instant::now();
     let zombie = ask("/seats/7/jobs?paused=true", "Ada").await?;
     let old = token(&zombie);
     checks.equal("the first job is let in", zombie.status.as_u16(), 202);
     table.row(row("first job", "takes the lease, is paused", old, &zombie));
 
-    let too_early = ask("/seats/7/jobs", "Ben").await?;
-    checks.equal("before the lapse", too_early.code(), "leased".to_owned());
-    table.row(row(
-        "second job",
-        "comes before the lapse",
-        None,
-        &too_early,
-    ));
-
+    let too_early = Mutex::new(None);
     let second = until("the lease has lapsed", async || {
         let answer = ask("/seats/7/jobs", "Ben").await?;
-        Ok((answer.status != 423).then_some(answer))
+        if answer.status != 423 {
+            return Ok(Some(answer));
+        }
+        too_early.lock().await.get_or_insert(answer);
+        Ok(None)
     })
     .await?;
+    match too_early.into_inner() {
+        Some(answer) => {
+            checks.equal("before the lapse", answer.code(), "leased".to_owned());
+            table.row(row("second job", "comes before the lapse", None, &answer));
+        }
+        // On a machine that stood still for so long it came too late to be too early.
+        None => checks.holds(
+            "who comes before the lapse is refused",
+            began.elapsed() > LEASE,
+        ),
+    }
+
     let new = token(&second);
     checks.equal("the second job writes", second.status.as_u16(), 201);
     checks.holds(
