@@ -334,7 +334,8 @@ async fn an_older_call_is_gone_before_a_newer_one_runs() {
     let new = service.clone().oneshot(write(2, 2)).await.unwrap();
     assert_eq!(refusal(new).await, ran());
     assert_eq!(log.lines(), ["old inside", "old gone", "2 writes"]);
-    let old = old.await.unwrap().unwrap();
+    let old = tokio::time::timeout(Duration::from_secs(5), old);
+    let old = old.await.expect("not cancelled").unwrap().unwrap();
     assert_eq!(refusal(old).await, refused(412, "token-stale/superseded"));
 }
 
@@ -444,7 +445,9 @@ async fn a_stream_that_is_being_read_is_woken_and_cut() {
     let reader = tokio::spawn(old.into_body().collect());
     tokio::task::yield_now().await;
     service.clone().oneshot(write(2, 2)).await.unwrap();
-    assert!(reader.await.unwrap().unwrap_err().is::<Superseded>());
+    let ended = tokio::time::timeout(Duration::from_secs(5), reader).await;
+    let ended = ended.expect("not woken").unwrap();
+    assert!(ended.unwrap_err().is::<Superseded>());
 }
 
 #[tokio::test]

@@ -53,7 +53,11 @@ impl Client {
         let mut seen = Vec::new();
         loop {
             let mut byte = [0];
-            let n = self.0.read(&mut byte).await.unwrap();
+            let more = self.0.read(&mut byte);
+            let Ok(n) = tokio::time::timeout(Duration::from_secs(5), more).await else {
+                panic!("it ended with {:?}", String::from_utf8_lossy(&seen));
+            };
+            let n = n.unwrap();
             seen.extend_from_slice(&byte[..n]);
             let text = String::from_utf8_lossy(&seen);
             let body = text.split_once("\r\n\r\n").map(|(_, body)| body);
