@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::mem;
 use std::sync::Arc;
 
 use http::request::Parts;
@@ -128,44 +129,55 @@ pub(crate) struct Config {
 impl Config {
     /// Gives the request a row, and the row's handle to its extensions. No row: not for this layer, tracked
     /// by one outside, or no room.
-    pub(crate) fn track<B>(&self, request: Request<B>) -> (Request<B>, Option<Tracked>) {
+    pub(crate) fn track<B>(&self, request: &mut Request<B>) -> Option<Tracked> {
         if let Some(outside) = request.extensions().get::<StageHandle>()
             && (outside.is_live() || outside.is_inert())
         {
-            return (request, None);
+            return None;
         }
-        let (mut request, route) = self.admit(request);
-        let Some(route) = route else {
-            return (request, None);
-        };
+        let route = self.admit(request)?;
         let Some(row) = self.board.open(name_of(request.method()), route) else {
             // So that a layer further in does not count the request again.
             request.extensions_mut().insert(StageHandle::inert());
-            return (request, None);
+            return None;
         };
         let handle = StageHandle::to(row);
         request.extensions_mut().insert(handle.clone());
-        let tracked = Tracked::new(handle, self.board.clone(), request.method().clone());
-        (request, Some(tracked))
+        Some(Tracked::new(handle, request.method().clone()))
     }
 
     /// The route, if the gate lets the request through. Takes it apart only for who asked to see its parts.
-    fn admit<B>(&self, request: Request<B>) -> (Request<B>, Option<Route>) {
+    fn admit<B>(&self, request: &mut Request<B>) -> Option<Route> {
         if self.gate.is_none() && self.route.is_none() {
-            let route = matched(request.extensions());
-            return (request, Some(route));
+            return Some(matched(request.extensions()));
         }
-        let (parts, body) = request.into_parts();
-        let off = |gate: &Gate| gate.mode(&parts) == Mode::Off;
-        if self.gate.as_ref().is_some_and(off) {
-            return (Request::from_parts(parts, body), None);
-        }
-        let route = match &self.route {
-            Some(name) => name(&parts).map_or(Route::Unmatched, Route::named),
-            None => matched(&parts.extensions),
-        };
-        (Request::from_parts(parts, body), Some(route))
+        with_parts(request, |parts| {
+            let off = |gate: &Gate| gate.mode(parts) == Mode::Off;
+            if self.gate.as_ref().is_some_and(off) {
+                return None;
+            }
+            Some(match &self.route {
+                Some(name) => name(parts).map_or(Route::Unmatched, Route::named),
+                None => matched(&parts.extensions),
+            })
+        })
     }
+}
+
+/// Shows `f` the head of a request that stays where it is: it is big, and every move of it is a copy.
+fn with_parts<B, T>(request: &mut Request<B>, f: impl FnOnce(&Parts) -> T) -> T {
+    let (mut parts, ()) = Request::new(()).into_parts();
+    let swap = |request: &mut Request<B>, parts: &mut Parts| {
+        mem::swap(request.method_mut(), &mut parts.method);
+        mem::swap(request.uri_mut(), &mut parts.uri);
+        mem::swap(request.version_mut(), &mut parts.version);
+        mem::swap(request.headers_mut(), &mut parts.headers);
+        mem::swap(request.extensions_mut(), &mut parts.extensions);
+    };
+    swap(request, &mut parts);
+    let answer = f(&parts);
+    swap(request, &mut parts);
+    answer
 }
 
 impl fmt::Debug for Config {

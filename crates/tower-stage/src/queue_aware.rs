@@ -68,8 +68,8 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<A>) -> Self::Future {
-        let (request, tracked) = self.stage.track(request);
+    fn call(&mut self, mut request: Request<A>) -> Self::Future {
+        let tracked = self.stage.track(&mut request);
         QueueAwareFuture {
             state: State::Queued {
                 // A clone that nobody else readies: the future brings it to readiness by itself.

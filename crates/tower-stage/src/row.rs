@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::board::Sent;
 use crate::board::slot::{RowId, Slot};
 use crate::{Blocker, Cause, Stage, WaitReason};
 
@@ -17,12 +18,8 @@ impl Row {
         Self { slot, generation }
     }
 
-    pub(crate) fn slot(&self) -> &Arc<Slot> {
+    pub(crate) fn slot(&self) -> &Slot {
         &self.slot
-    }
-
-    pub(crate) fn generation(&self) -> u32 {
-        self.generation
     }
 
     pub(crate) fn row_id(&self) -> RowId {
@@ -47,6 +44,12 @@ impl Row {
 
     pub(crate) fn end_wait(&self, wait: u32) {
         self.slot.end_wait(self.generation, wait);
+    }
+
+    /// Ends the row, if it has not ended.
+    pub(crate) fn close(&self, seen: Cause, sent: Sent) {
+        let shared = self.slot.shared();
+        shared.close(&self.slot, self.generation, seen, sent);
     }
 
     pub(crate) fn ends_as(&self, cause: Cause) {

@@ -28,7 +28,7 @@ impl<S> StageService<S> {
         &self.inner
     }
 
-    pub(crate) fn track<A>(&self, request: Request<A>) -> (Request<A>, Option<Tracked>) {
+    pub(crate) fn track<A>(&self, request: &mut Request<A>) -> Option<Tracked> {
         self.config.track(request)
     }
 }
@@ -46,9 +46,8 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<A>) -> Self::Future {
-        let (request, tracked) = self.track(request);
-        match tracked {
+    fn call(&mut self, mut request: Request<A>) -> Self::Future {
+        match self.track(&mut request) {
             // The call itself may panic or mark: it counts as a poll.
             Some(mut tracked) => {
                 let inner = tracked.poll(|| self.inner.call(request));

@@ -1,20 +1,21 @@
 //! The guard of a row: owned by the response future, then by the body, it ends the row exactly once.
 
-use http::{Method, Response};
+use std::mem;
+
+use http::{Method, Response, StatusCode};
 use http_body::{Body, Frame};
 use tower_claim::http::{End, ResponseEnd};
 
 use crate::board::Sent;
 use crate::grpc::{self, GrpcStatus};
-use crate::{Board, Cause, Stage, StageHandle, current};
+use crate::{Cause, Stage, StageHandle, current};
 
 /// Dropped before the row has ended, it ends the row by what it knows: a poll that did not come back was a
 /// panic; without a head the request was cancelled, after it the client is gone.
 #[derive(Debug)]
 pub(crate) struct Tracked {
     handle: StageHandle,
-    /// `None` once the row has ended.
-    board: Option<Board>,
+    open: bool,
     method: Method,
     head: Option<Head>,
 }
@@ -22,15 +23,15 @@ pub(crate) struct Tracked {
 #[derive(Debug)]
 struct Head {
     end: ResponseEnd,
-    sent: Sent,
+    status: StatusCode,
     grpc: GrpcStatus,
 }
 
 impl Tracked {
-    pub(crate) fn new(handle: StageHandle, board: Board, method: Method) -> Self {
+    pub(crate) fn new(handle: StageHandle, method: Method) -> Self {
         Self {
             handle,
-            board: Some(board),
+            open: true,
             method,
             head: None,
         }
@@ -59,10 +60,7 @@ impl Tracked {
         let (status, headers) = (response.status(), response.headers());
         let head = self.head.insert(Head {
             end: ResponseEnd::new(&self.method, status, headers),
-            sent: Sent {
-                status: Some(status),
-                ..Sent::default()
-            },
+            status,
             grpc: GrpcStatus::of_head(headers),
         });
         match head.over(response.body().is_end_stream()) {
@@ -96,7 +94,7 @@ impl Tracked {
 
     /// Whether a row is still to be ended.
     pub(crate) fn is_open(&self) -> bool {
-        self.board.is_some()
+        self.open
     }
 
     /// The body is dropped. `is_end_stream` is asked only of a body that has not panicked.
@@ -115,16 +113,16 @@ impl Tracked {
     }
 
     fn close(&mut self, cause: Cause) {
-        let Some(board) = self.board.take() else {
+        if !mem::replace(&mut self.open, false) {
             return;
-        };
-        let sent = self.head.as_ref().map_or_else(Sent::default, |head| Sent {
+        }
+        let sent = self.head.as_ref().map(|head| Sent {
+            status: Some(head.status),
             bytes: head.end.bytes(),
             grpc_status: head.grpc.code(),
-            ..head.sent
         });
         if let Some(row) = self.handle.row() {
-            board.close(row, cause, sent);
+            row.close(cause, sent.unwrap_or_default());
         }
     }
 
@@ -156,8 +154,8 @@ impl Head {
     }
 
     fn cause(&self, end: End) -> Cause {
-        let failed = self.sent.status.is_some_and(|s| s.is_server_error())
-            || self.grpc.code().is_some_and(grpc::is_server_fault);
+        let failed =
+            self.status.is_server_error() || self.grpc.code().is_some_and(grpc::is_server_fault);
         match end {
             End::Whole if failed => Cause::Failed,
             End::Whole => Cause::Done,

@@ -1,14 +1,13 @@
 //! The settings of a board.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use tower_claim::{Clock, ConfigError, SystemClock};
 
-use super::slot::Shared;
+use super::shared::{OnFinish, Shared};
 use super::table::Table;
-use super::{Board, Core, Finished, OnFinish, Recent, Thresholds};
+use super::{Board, Core, Finished, Thresholds};
 use crate::Stage;
 use crate::stage::STAGES;
 
@@ -137,17 +136,11 @@ impl BoardBuilder {
 
     /// Without the checks: for settings that are known to be good.
     pub(crate) fn unchecked(self) -> Board {
-        let shared = Arc::new(Shared {
-            clock: self.clock,
-            late_marks: AtomicU64::new(0),
-        });
+        let shared = Shared::new(self.clock, self.recent, self.on_finish);
         Board {
             core: Arc::new(Core {
-                table: Table::new(self.max_tracked, shared),
-                recent: Recent::new(self.recent),
+                table: Table::new(self.max_tracked, Arc::new(shared)),
                 thresholds: self.thresholds,
-                on_finish: self.on_finish,
-                shutting_down: AtomicBool::new(false),
             }),
         }
     }

@@ -2,17 +2,18 @@
 
 mod builder;
 mod filter;
+mod free;
 mod json;
 mod live;
 mod recent;
 mod route;
+mod shared;
 pub(crate) mod slot;
 mod table;
 mod times;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -22,15 +23,16 @@ pub use builder::BoardBuilder;
 pub use filter::{BadFilter, Filter};
 pub use live::{Live, Wait};
 pub use recent::Finished;
-pub(crate) use recent::{Recent, Sent};
+pub(crate) use recent::Sent;
 pub(crate) use route::Route;
+use shared::Shared;
 pub use slot::RowId;
 use table::Table;
 pub use times::StageTimes;
 
+use crate::Stage;
 use crate::row::Row;
 use crate::stage::STAGES;
-use crate::{Cause, Outcome, Stage};
 
 /// Every request that is under way, and the last that ended. Clones are the same board; give one to each
 /// [`StageLayer`](crate::StageLayer).
@@ -53,20 +55,7 @@ pub struct Board {
 #[derive(Debug)]
 struct Core {
     table: Table,
-    recent: Recent,
     thresholds: Thresholds,
-    on_finish: Option<OnFinish>,
-    shutting_down: AtomicBool,
-}
-
-/// Told of every request that ended.
-#[derive(Clone)]
-pub(crate) struct OnFinish(Arc<dyn Fn(&Finished) + Send + Sync>);
-
-impl fmt::Debug for OnFinish {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("OnFinish")
-    }
 }
 
 /// After which time in a stage a row is stuck.
@@ -113,7 +102,7 @@ impl Board {
 
     /// The requests that ended and that `filter` admits, newest first.
     pub fn recent(&self, filter: &Filter) -> Vec<Finished> {
-        self.core
+        self.shared()
             .recent
             .iter()
             .filter(|row| filter.admits_finished(row))
@@ -148,13 +137,13 @@ impl Board {
     /// From now on a request that is dropped unfinished ends as `shutdown`. Call it where graceful
     /// shutdown begins; [`live`](Self::live) then says who still holds it up.
     pub fn shutting_down(&self) {
-        self.core.shutting_down.store(true, Relaxed);
+        self.shared().shutting_down.store(true, Relaxed);
     }
 
     /// One walk over the table.
     fn scan(&self, filter: &Filter) -> (Totals, Vec<Live>) {
         let table = &self.core.table;
-        let now = table.shared.now();
+        let now = self.shared().now();
         let mut in_flight = 0;
         let mut rows = Vec::new();
         for slot in table.slots() {
@@ -172,14 +161,18 @@ impl Board {
         let totals = Totals {
             in_flight,
             untracked: table.untracked(),
-            late_marks: table.shared.late_marks.load(Relaxed),
+            late_marks: self.shared().late_marks.load(Relaxed),
         };
         (totals, rows)
     }
 
+    fn shared(&self) -> &Shared {
+        &self.core.table.shared
+    }
+
     /// Time since the start of the board's clock.
     pub(crate) fn now(&self) -> Duration {
-        self.core.table.shared.clock.now().elapsed()
+        self.shared().clock.now().elapsed()
     }
 
     pub(crate) fn threshold(&self, stage: Stage) -> Option<Duration> {
@@ -191,37 +184,6 @@ impl Board {
         let slot = self.core.table.take()?;
         let generation = slot.open(method, route);
         Some(Row::new(slot, generation))
-    }
-
-    /// Ends a row. What a sibling said of its end comes before what the layer saw.
-    pub(crate) fn close(&self, row: &Row, seen: Cause, sent: Sent) {
-        let Some(closed) = row.slot().close(row.generation()) else {
-            return;
-        };
-        self.core.table.give(row.slot().clone());
-        let seen = match seen {
-            Cause::Cancelled | Cause::ClientGone if self.core.shutting_down.load(Relaxed) => {
-                Cause::Shutdown
-            }
-            seen => seen,
-        };
-        let outcome = Outcome {
-            cause: closed.verdict.unwrap_or(seen),
-            stage: closed.stage,
-        };
-        let finished = Finished::new(
-            row.row_id(),
-            closed.method,
-            closed.route,
-            outcome,
-            sent,
-            closed.total,
-            closed.spent,
-        );
-        if let Some(OnFinish(sink)) = &self.core.on_finish {
-            sink(&finished);
-        }
-        self.core.recent.push(finished);
     }
 }
 

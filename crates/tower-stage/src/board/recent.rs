@@ -9,7 +9,7 @@ use http::StatusCode;
 use serde::Serialize;
 
 use super::route::Route;
-use super::slot::RowId;
+use super::slot::{Closed, RowId};
 use super::times::StageTimes;
 use crate::{Cause, Outcome, Stage};
 
@@ -43,26 +43,18 @@ pub(crate) struct Sent {
 }
 
 impl Finished {
-    pub(crate) fn new(
-        id: RowId,
-        method: &'static str,
-        route: Route,
-        outcome: Outcome,
-        sent: Sent,
-        total: u64,
-        stages: StageTimes,
-    ) -> Self {
+    pub(crate) fn new(id: RowId, closed: Closed, outcome: Outcome, sent: Sent) -> Self {
         Self {
             id,
-            method,
-            route,
+            method: closed.method,
+            route: closed.route,
             cause: outcome.cause,
             stage: outcome.stage,
             status: sent.status,
             grpc_status: sent.grpc_status,
             bytes: sent.bytes,
-            total,
-            stages,
+            total: closed.total,
+            stages: closed.spent,
         }
     }
 

@@ -1,47 +1,23 @@
-//! One row of the table: who may write when, and how a reader sees it whole.
-//!
-//! The word of a slot is lock, version and generation at once: the generation in the high half, odd while
-//! a request has the slot; the version in the low half, odd while somebody writes. A writer takes it with
-//! one compare-and-swap that also proves that its generation is still the slot's. A reader takes nothing:
-//! it reads, and reads again if the word has changed meanwhile.
+//! One row of the table. Its numbers are written under the slot's [word](word), by a mark at most; what
+//! changes seldom is behind a lock that no mark takes.
+
+mod word;
 
 use std::array;
 use std::fmt;
-use std::hint;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, fence};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
-
-use tower_claim::Clock;
 
 use super::route::Route;
+use super::shared::Shared;
 use super::times::{StageTimes, bits};
 use crate::stage::STAGES;
 use crate::{Blocker, Cause, Stage, WaitReason};
-
-const WRITING: u64 = 1;
-
-/// How often a reader tries to see a row whole.
-const PATIENCE: u32 = 100_000;
-
-/// What all slots of one table share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) late_marks: AtomicU64,
-}
-
-impl Shared {
-    /// Nanoseconds since the clock's start.
-    pub(crate) fn now(&self) -> u64 {
-        let elapsed = self.clock.now().elapsed();
-        elapsed.as_secs() * 1_000_000_000 + u64::from(elapsed.subsec_nanos())
-    }
-}
+use word::Word;
 
 pub(crate) struct Slot {
-    word: AtomicU64,
+    word: Word,
     started: AtomicU64,
     entered: AtomicU64,
     stage: AtomicU8,
@@ -53,6 +29,8 @@ pub(crate) struct Slot {
     touched: AtomicU32,
     spent: [AtomicU64; STAGES],
     index: u32,
+    /// One more than the index of the free slot below this one in its stack. The free list's alone.
+    pub(super) below: AtomicU32,
     shared: Arc<Shared>,
     /// What changes seldom. Never taken by a mark.
     cold: Mutex<Cold>,
@@ -114,7 +92,7 @@ impl fmt::Debug for RowId {
 impl Slot {
     pub(crate) fn new(index: u32, shared: Arc<Shared>) -> Self {
         Self {
-            word: AtomicU64::new(0),
+            word: Word::default(),
             started: AtomicU64::new(0),
             entered: AtomicU64::new(0),
             stage: AtomicU8::new(0),
@@ -123,9 +101,18 @@ impl Slot {
             touched: AtomicU32::new(0),
             spent: array::from_fn(|_| AtomicU64::new(0)),
             index,
+            below: AtomicU32::new(0),
             shared,
             cold: Mutex::new(Cold::default()),
         }
+    }
+
+    pub(super) fn index(&self) -> u32 {
+        self.index
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     pub(crate) fn id(&self, generation: u32) -> RowId {
@@ -136,43 +123,38 @@ impl Slot {
     }
 
     pub(crate) fn is_live(&self, generation: u32) -> bool {
-        generation_of(self.word.load(Relaxed)) == generation
+        self.word.generation() == generation
     }
 
     /// Begins a row. Only for who took the slot from the free list; answers the row's generation.
     pub(crate) fn open(&self, method: &'static str, route: Route) -> u32 {
-        let before = generation_of(self.word.load(Relaxed));
-        let generation = before.wrapping_add(1) | 1;
-        {
-            let mut cold = self.cold();
-            cold.generation = generation;
-            cold.method = method;
-            cold.route = route;
-        }
-        let locked = self.lock_of(before);
-        let now = self.shared.now();
-        self.started.store(now, Relaxed);
-        self.entered.store(now, Relaxed);
-        self.stage.store(index_of(Stage::Received), Relaxed);
-        self.verdict.store(0, Relaxed);
-        self.polls.store(0, Relaxed);
-        self.touched.store(1, Relaxed);
-        if let Some(locked) = locked {
-            locked.unlock_as(generation);
-        }
-        generation
+        self.word.begin(|generation| {
+            {
+                let mut cold = self.cold();
+                cold.generation = generation;
+                cold.method = method;
+                cold.route = route;
+            }
+            let now = self.shared.now();
+            self.started.store(now, Relaxed);
+            self.entered.store(now, Relaxed);
+            self.stage.store(index_of(Stage::Received), Relaxed);
+            self.verdict.store(0, Relaxed);
+            self.polls.store(0, Relaxed);
+            self.touched.store(1, Relaxed);
+        })
     }
 
     pub(crate) fn mark(&self, generation: u32, stage: Stage) {
         let now = self.shared.now();
-        match self.lock_of(generation) {
+        match self.word.lock(generation) {
             Some(_locked) => self.enter(stage, now),
             None => self.late(),
         }
     }
 
     pub(crate) fn ends_as(&self, generation: u32, cause: Cause) {
-        match self.lock_of(generation) {
+        match self.word.lock(generation) {
             Some(_locked) if self.verdict.load(Relaxed) == 0 => {
                 let index = Cause::ALL.iter().position(|c| *c == cause);
                 let index = index.and_then(|i| u8::try_from(i + 1).ok());
@@ -212,7 +194,7 @@ impl Slot {
     /// Ends the row. `None` if it is not this generation's.
     pub(crate) fn close(&self, generation: u32) -> Option<Closed> {
         let now = self.shared.now();
-        let locked = self.lock_of(generation)?;
+        let locked = self.word.lock(generation)?;
         let stage = self.stage();
         self.enter(stage, now);
         let total = self.entered.load(Relaxed) - self.started.load(Relaxed);
@@ -223,8 +205,7 @@ impl Slot {
         let verdict = usize::from(self.verdict.load(Relaxed))
             .checked_sub(1)
             .and_then(|index| Cause::ALL.get(index).copied());
-        let free = generation.wrapping_add(1);
-        locked.unlock_as(free);
+        let free = locked.end();
 
         let mut cold = self.cold();
         cold.generation = free;
@@ -241,30 +222,16 @@ impl Slot {
 
     /// The row as it is now; `None` if no request has the slot. Blocks no mark.
     pub(crate) fn snapshot(&self) -> Option<Snapshot> {
-        let mut tries = 0_u32;
-        let (generation, stage, started, entered, spent, polls) = loop {
-            let before = self.word.load(Acquire);
-            let generation = generation_of(before);
-            if generation.is_multiple_of(2) {
-                return None;
-            }
-            let read = (
+        let (generation, stage, started, entered, spent, polls) = self.word.read(|generation| {
+            (
                 generation,
                 self.stage(),
                 self.started.load(Relaxed),
                 self.entered.load(Relaxed),
                 self.spent(),
                 self.polls.load(Relaxed),
-            );
-            fence(Acquire);
-            let whole = before & WRITING == 0 && self.word.load(Relaxed) == before;
-            // A row that is marked without a pause must not hold up the reader: then its numbers are of
-            // two instants.
-            if whole || tries > PATIENCE {
-                break read;
-            }
-            relax(&mut tries);
-        };
+            )
+        })?;
         let cold = self.cold();
         if cold.generation != generation {
             return None;
@@ -327,28 +294,6 @@ impl Slot {
     fn cold(&self) -> MutexGuard<'_, Cold> {
         self.cold.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    /// The right to write, while the slot is of this generation.
-    fn lock_of(&self, generation: u32) -> Option<Locked<'_>> {
-        let mut tries = 0;
-        loop {
-            let word = self.word.load(Relaxed);
-            if generation_of(word) != generation {
-                return None;
-            }
-            if word & WRITING == 0
-                && self
-                    .word
-                    .compare_exchange_weak(word, word | WRITING, Acquire, Relaxed)
-                    .is_ok()
-            {
-                // Keeps what is written under the lock from being seen before the lock.
-                fence(Release);
-                return Some(Locked { slot: self, word });
-            }
-            relax(&mut tries);
-        }
-    }
 }
 
 impl fmt::Debug for Slot {
@@ -359,41 +304,8 @@ impl fmt::Debug for Slot {
     }
 }
 
-struct Locked<'a> {
-    slot: &'a Slot,
-    word: u64,
-}
-
-impl Locked<'_> {
-    fn unlock_as(mut self, generation: u32) {
-        self.word = (u64::from(generation) << 32) | (self.word & u64::from(u32::MAX));
-    }
-}
-
-impl Drop for Locked<'_> {
-    fn drop(&mut self) {
-        let version = (self.word as u32).wrapping_add(2);
-        let word = (self.word >> 32 << 32) | u64::from(version);
-        self.slot.word.store(word, Release);
-    }
-}
-
-fn generation_of(word: u64) -> u32 {
-    (word >> 32) as u32
-}
-
 fn index_of(stage: Stage) -> u8 {
     (stage.index() % STAGES) as u8
-}
-
-/// A writer holds the word for a few instructions. If it was preempted there, let it run.
-fn relax(tries: &mut u32) {
-    *tries += 1;
-    if tries.is_multiple_of(32) {
-        thread::yield_now();
-    } else {
-        hint::spin_loop();
-    }
 }
 
 #[cfg(test)]

@@ -1,27 +1,22 @@
 //! The bounded table of slots.
 
-use std::cell::Cell;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use super::slot::{Shared, Slot};
+use super::shared::Shared;
+use super::slot::Slot;
 
 /// Slots are made in chunks that never move, so a reader walks them without a lock.
 const CHUNK: usize = 64;
 
-/// Free slots are kept in shards, one per thread where there are not too many.
-const SHARDS: usize = 16;
-
 type Chunk = Box<[Arc<Slot>]>;
-type Free = Mutex<Vec<Arc<Slot>>>;
 
 #[derive(Debug)]
 pub(crate) struct Table {
     chunks: Box<[OnceLock<Chunk>]>,
     /// How many slots there are.
     made: Mutex<usize>,
-    free: [Free; SHARDS],
     max: usize,
     untracked: AtomicU64,
     pub(crate) shared: Arc<Shared>,
@@ -32,7 +27,6 @@ impl Table {
         Self {
             chunks: (0..max.div_ceil(CHUNK)).map(|_| OnceLock::new()).collect(),
             made: Mutex::new(0),
-            free: Default::default(),
             max,
             untracked: AtomicU64::new(0),
             shared,
@@ -41,19 +35,11 @@ impl Table {
 
     /// A free slot; `None`, and counted, when every slot has a request.
     pub(crate) fn take(&self) -> Option<Arc<Slot>> {
-        let own = shard();
-        let slot = self
-            .pop(own)
-            .or_else(|| (1..SHARDS).find_map(|step| self.pop((own + step) % SHARDS)))
-            .or_else(|| self.grow(own));
+        let slot = self.free().or_else(|| self.grow());
         if slot.is_none() {
             self.untracked.fetch_add(1, Relaxed);
         }
-        slot
-    }
-
-    pub(crate) fn give(&self, slot: Arc<Slot>) {
-        locked(&self.free[shard()]).push(slot);
+        slot.cloned()
     }
 
     /// Every slot that was ever made, free ones too.
@@ -66,45 +52,29 @@ impl Table {
         self.untracked.load(Relaxed)
     }
 
-    /// Holds one lock at a time. `take` asks every shard before the table grows: a request often ends on
-    /// another thread than it began, and its slot would lie idle next door.
-    fn pop(&self, shard: usize) -> Option<Arc<Slot>> {
-        locked(&self.free[shard]).pop()
+    fn free(&self) -> Option<&Arc<Slot>> {
+        self.shared
+            .free
+            .take(|index| self.chunks.get(index / CHUNK)?.get()?.get(index % CHUNK))
     }
 
-    fn grow(&self, own: usize) -> Option<Arc<Slot>> {
-        let mut made = locked(&self.made);
+    fn grow(&self) -> Option<&Arc<Slot>> {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         let end = self.max.min(*made + CHUNK);
         let chunk: Chunk = (*made..end)
             .map_while(|index| u32::try_from(index).ok())
             .map(|index| Arc::new(Slot::new(index, self.shared.clone())))
             .collect();
-        let (first, rest) = chunk.split_first()?;
-        let first = first.clone();
-        locked(&self.free[own]).extend(rest.iter().cloned());
+        if chunk.is_empty() {
+            return None;
+        }
         let place = self.chunks.get(*made / CHUNK)?;
         *made += chunk.len();
-        let _ = place.set(chunk);
+        // In its place before the first is free: whoever takes a slot looks for it there.
+        let (first, rest) = place.get_or_init(|| chunk).split_first()?;
+        rest.iter()
+            .rev()
+            .for_each(|slot| self.shared.free.give(slot));
         Some(first)
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// This thread's shard.
-fn shard() -> usize {
-    static THREADS: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static SHARD: Cell<Option<usize>> = const { Cell::new(None) };
-    }
-    let shard = SHARD.try_with(|shard| {
-        shard.get().unwrap_or_else(|| {
-            let next = THREADS.fetch_add(1, Relaxed) % SHARDS;
-            shard.set(Some(next));
-            next
-        })
-    });
-    shard.unwrap_or(0)
 }

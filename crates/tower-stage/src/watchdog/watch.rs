@@ -225,9 +225,7 @@ mod tests {
         assert_eq!(times(&scene.pass(18)), [1, 2, 4, 8]);
         row.mark(Stage::Validated);
         assert_eq!(times(&scene.pass(3)), [1], "a new stage begins anew");
-        scene
-            .board
-            .close(&row, crate::Cause::Done, Default::default());
+        row.close(crate::Cause::Done, Default::default());
         assert_eq!(times(&scene.pass(10)), [0_u32; 0]);
         assert!(scene.watch.seen.is_empty(), "nothing is left of it");
     }

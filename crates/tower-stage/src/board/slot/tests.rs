@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use proptest::prelude::*;
-use tower_claim::Moment;
+use tower_claim::{Clock, Moment};
 
 use super::*;
 
@@ -27,11 +27,7 @@ impl Clock for Hands {
 }
 
 fn slot(clock: Arc<dyn Clock>) -> Slot {
-    let shared = Arc::new(Shared {
-        clock,
-        late_marks: AtomicU64::new(0),
-    });
-    Slot::new(0, shared)
+    Slot::new(0, Arc::new(Shared::new(clock, 0, None)))
 }
 
 fn stages() -> Vec<Stage> {
