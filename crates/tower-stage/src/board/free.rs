@@ -85,3 +85,47 @@ fn own() -> usize {
     });
     shard.unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use tower_claim::SystemClock;
+
+    use super::super::shared::Shared;
+    use super::*;
+
+    /// Three slots in one shard: every `pop` looks at a slot that another thread may take, and give back
+    /// upon another one, before it has the head.
+    #[test]
+    fn no_slot_is_taken_twice_or_lost() {
+        let shared = Arc::new(Shared::new(Arc::new(SystemClock), 0, None));
+        let slots: Vec<_> = (0..3)
+            .map(|index| Arc::new(Slot::new(index, shared.clone())))
+            .collect();
+        let slot_of = |index: usize| slots.get(index);
+        let taken: Vec<_> = slots.iter().map(|_| AtomicBool::new(false)).collect();
+        let shard = Shard::default();
+        slots.iter().for_each(|slot| shard.push(slot));
+        let take = || {
+            let slot = shard.pop(slot_of)?;
+            assert!(!taken[slot.index() as usize].swap(true, AcqRel));
+            Some(slot)
+        };
+        let give = |slot: &Slot| {
+            assert!(taken[slot.index() as usize].swap(false, AcqRel));
+            shard.push(slot);
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..50_000 {
+                        let (first, second) = (take(), take());
+                        first.into_iter().chain(second).for_each(|slot| give(slot));
+                    }
+                });
+            }
+        });
+        assert_eq!(std::iter::from_fn(take).count(), slots.len());
+    }
+}

@@ -9,7 +9,7 @@ use http::StatusCode;
 use serde::Serialize;
 
 use super::route::Route;
-use super::slot::{Closed, RowId};
+use super::slot::{Closed, RowId, Slot};
 use super::times::StageTimes;
 use crate::{Cause, Outcome, Stage};
 
@@ -43,19 +43,42 @@ pub(crate) struct Sent {
 }
 
 impl Finished {
-    pub(crate) fn new(id: RowId, closed: Closed, outcome: Outcome, sent: Sent) -> Self {
+    /// Of no request, to be [written](Self::write) over.
+    pub(crate) fn blank() -> Self {
         Self {
-            id,
-            method: closed.method,
-            route: closed.route,
-            cause: outcome.cause,
-            stage: outcome.stage,
-            status: sent.status,
-            grpc_status: sent.grpc_status,
-            bytes: sent.bytes,
-            total: closed.total,
-            stages: closed.spent,
+            id: RowId::default(),
+            method: "",
+            route: Route::Unmatched,
+            cause: Cause::Done,
+            stage: Stage::Received,
+            status: None,
+            grpc_status: None,
+            bytes: 0,
+            total: 0,
+            stages: StageTimes::default(),
         }
+    }
+
+    /// What is left of a row, in place: it is big, and every move of it would be a copy. The times are read
+    /// from the slot, which is not given back yet.
+    pub(crate) fn write(
+        &mut self,
+        id: RowId,
+        slot: &Slot,
+        closed: Closed,
+        cause: Cause,
+        sent: Sent,
+    ) {
+        self.id = id;
+        self.method = closed.method;
+        self.route = closed.route;
+        self.cause = cause;
+        self.stage = closed.stage;
+        self.status = sent.status;
+        self.grpc_status = sent.grpc_status;
+        self.bytes = sent.bytes;
+        self.total = closed.total;
+        slot.spent(&mut self.stages);
     }
 
     /// The row's id.
@@ -108,51 +131,58 @@ impl Finished {
     }
 }
 
-/// A row and its number, which tells it from the one that had the place a round ago.
-type Entry = Mutex<Option<(u64, Finished)>>;
-
 /// A ring with a lock per entry: who writes one entry waits at most for who copies that very entry.
 #[derive(Debug)]
 pub(crate) struct Recent {
-    entries: Box<[Entry]>,
+    entries: Box<[Mutex<Entry>]>,
     next: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// Tells the row from the one that had the place a round ago. 0 is no row.
+    number: u64,
+    row: Finished,
 }
 
 impl Recent {
     pub(crate) fn new(capacity: usize) -> Self {
+        let blank = || Entry {
+            number: 0,
+            row: Finished::blank(),
+        };
         Self {
-            entries: (0..capacity).map(|_| Mutex::new(None)).collect(),
-            next: AtomicU64::new(0),
+            entries: (0..capacity).map(|_| Mutex::new(blank())).collect(),
+            next: AtomicU64::new(1),
         }
     }
 
-    pub(crate) fn push(&self, finished: Finished) {
+    /// Has the next row written in place.
+    pub(crate) fn push(&self, write: impl FnOnce(&mut Finished)) {
         let number = self.next.fetch_add(1, Relaxed);
         let Some(entry) = self.entry(number) else {
             return;
         };
         let mut entry = entry.lock().unwrap_or_else(PoisonError::into_inner);
         // A slow writer must not put an old row over a newer one.
-        if entry.as_ref().is_none_or(|(there, _)| *there < number) {
-            *entry = Some((number, finished));
+        if entry.number < number {
+            entry.number = number;
+            write(&mut entry.row);
         }
     }
 
     /// Newest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Finished> + '_ {
         let end = self.next.load(Relaxed);
-        let start = end.saturating_sub(self.entries.len() as u64);
+        let start = end.saturating_sub(self.entries.len() as u64).max(1);
         (start..end).rev().filter_map(|number| {
             let entry = self.entry(number)?.lock();
             let entry = entry.unwrap_or_else(PoisonError::into_inner);
-            match &*entry {
-                Some((there, finished)) if *there == number => Some(finished.clone()),
-                _ => None,
-            }
+            (entry.number == number).then(|| entry.row.clone())
         })
     }
 
-    fn entry(&self, number: u64) -> Option<&Entry> {
+    fn entry(&self, number: u64) -> Option<&Mutex<Entry>> {
         let index = number.checked_rem(self.entries.len() as u64)?;
         self.entries.get(usize::try_from(index).ok()?)
     }

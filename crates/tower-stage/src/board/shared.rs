@@ -10,7 +10,7 @@ use tower_claim::Clock;
 use super::free::FreeList;
 use super::recent::{Finished, Recent, Sent};
 use super::slot::Slot;
-use crate::{Cause, Outcome};
+use crate::Cause;
 
 /// What all slots of one table share.
 #[derive(Debug)]
@@ -57,21 +57,26 @@ impl Shared {
         let Some(closed) = slot.close(generation) else {
             return;
         };
-        self.free.give(slot);
         let seen = match seen {
             Cause::Cancelled | Cause::ClientGone if self.shutting_down.load(Relaxed) => {
                 Cause::Shutdown
             }
             seen => seen,
         };
-        let outcome = Outcome {
-            cause: closed.verdict.unwrap_or(seen),
-            stage: closed.stage,
-        };
-        let finished = Finished::new(slot.id(generation), closed, outcome, sent);
-        if let Some(OnFinish(sink)) = &self.on_finish {
-            sink(&finished);
+        let cause = closed.verdict.unwrap_or(seen);
+        let write = |row: &mut Finished| row.write(slot.id(generation), slot, closed, cause, sent);
+        match &self.on_finish {
+            None => {
+                self.recent.push(write);
+                self.free.give(slot);
+            }
+            Some(OnFinish(sink)) => {
+                let mut row = Finished::blank();
+                write(&mut row);
+                self.free.give(slot);
+                sink(&row);
+                self.recent.push(|place| *place = row);
+            }
         }
-        self.recent.push(finished);
     }
 }

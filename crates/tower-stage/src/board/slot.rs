@@ -59,19 +59,18 @@ pub(crate) struct Snapshot {
     pub(crate) polls: u32,
 }
 
-/// What is left of a row when its request has ended.
+/// What is left of a row when its request has ended, beside its times.
 #[derive(Debug)]
 pub(crate) struct Closed {
     pub(crate) method: &'static str,
     pub(crate) route: Route,
     pub(crate) stage: Stage,
     pub(crate) total: u64,
-    pub(crate) spent: StageTimes,
     pub(crate) verdict: Option<Cause>,
 }
 
 /// Names a row for ever: a slot, and which of its requests.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct RowId {
     index: u32,
     generation: u32,
@@ -141,6 +140,9 @@ impl Slot {
             self.stage.store(index_of(Stage::Received), Relaxed);
             self.verdict.store(0, Relaxed);
             self.polls.store(0, Relaxed);
+            for index in bits(self.touched.load(Relaxed)) {
+                self.spent[index].store(0, Relaxed);
+            }
             self.touched.store(1, Relaxed);
         })
     }
@@ -191,20 +193,13 @@ impl Slot {
         }
     }
 
-    /// Ends the row. `None` if it is not this generation's.
+    /// Ends the row; `None` if it is not this generation's. Its times stay until the slot is given back: to
+    /// be [read](Self::spent) where they are wanted.
     pub(crate) fn close(&self, generation: u32) -> Option<Closed> {
         let now = self.shared.now();
         let locked = self.word.lock(generation)?;
         let stage = self.stage();
         self.enter(stage, now);
-        let total = self.entered.load(Relaxed) - self.started.load(Relaxed);
-        let spent = self.spent();
-        for index in bits(self.touched.load(Relaxed)) {
-            self.spent[index].store(0, Relaxed);
-        }
-        let verdict = usize::from(self.verdict.load(Relaxed))
-            .checked_sub(1)
-            .and_then(|index| Cause::ALL.get(index).copied());
         let free = locked.end();
 
         let mut cold = self.cold();
@@ -214,9 +209,10 @@ impl Slot {
             method: cold.method,
             route: std::mem::take(&mut cold.route),
             stage,
-            total,
-            spent,
-            verdict,
+            total: self.entered.load(Relaxed) - self.started.load(Relaxed),
+            verdict: usize::from(self.verdict.load(Relaxed))
+                .checked_sub(1)
+                .and_then(|index| Cause::ALL.get(index).copied()),
         })
     }
 
@@ -228,7 +224,7 @@ impl Slot {
                 self.stage(),
                 self.started.load(Relaxed),
                 self.entered.load(Relaxed),
-                self.spent(),
+                self.times(),
                 self.polls.load(Relaxed),
             )
         })?;
@@ -281,10 +277,16 @@ impl Slot {
         Stage::of_index(usize::from(self.stage.load(Relaxed)))
     }
 
-    fn spent(&self) -> StageTimes {
-        StageTimes::new(self.touched.load(Relaxed), |index| {
+    fn times(&self) -> StageTimes {
+        let mut times = StageTimes::default();
+        self.spent(&mut times);
+        times
+    }
+
+    pub(crate) fn spent(&self, times: &mut StageTimes) {
+        times.set(self.touched.load(Relaxed), |index| {
             self.spent[index].load(Relaxed)
-        })
+        });
     }
 
     fn late(&self) {

@@ -11,7 +11,7 @@ const FEW: usize = 8;
 
 /// Time spent in each stage that was entered. Of a finished request they sum up to the total, to the
 /// nanosecond.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StageTimes {
     /// A bit for every stage that was entered; its time has the rank of the bit.
     touched: u32,
@@ -20,14 +20,15 @@ pub struct StageTimes {
 }
 
 impl StageTimes {
-    pub(crate) fn new(touched: u32, nanos_of: impl Fn(usize) -> u64) -> Self {
-        let mut few = [0; FEW];
-        for (place, index) in few.iter_mut().zip(bits(touched)) {
+    /// Puts these in the place of those that were here.
+    pub(crate) fn set(&mut self, touched: u32, nanos_of: impl Fn(usize) -> u64) {
+        self.touched = touched;
+        self.few = [0; FEW];
+        for (place, index) in self.few.iter_mut().zip(bits(touched)) {
             *place = nanos_of(index);
         }
-        let more = (touched.count_ones() as usize > FEW)
+        self.more = (touched.count_ones() as usize > FEW)
             .then(|| bits(touched).skip(FEW).map(nanos_of).collect());
-        Self { touched, few, more }
     }
 
     /// Every stage that was entered, core stages first, and the time in it.
