@@ -3,3 +3,8 @@
 pub mod claim_model;
 pub mod client;
 pub mod programs;
+
+/// The first example of the project's README, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;
