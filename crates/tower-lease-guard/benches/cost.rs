@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use criterion::{Criterion, criterion_group, criterion_main};
@@ -40,7 +41,18 @@ fn cost(c: &mut Criterion) {
         path.strip_prefix("/accounts/").map(str::to_owned)
     };
     let bare = tower::service_fn(handler);
-    let leases = LeaseGuardLayer::new(MemoryStore::new(), account).layer(bare);
+    // Under `/accounts/` each request works on a resource of its own; `/hot` is one for all.
+    let next = AtomicU64::new(0);
+    let leases =
+        LeaseGuardLayer::new(
+            MemoryStore::new(),
+            move |req: &http::request::Parts| match req.uri.path() {
+                "/hot" => Some(u64::MAX),
+                "/accounts/a" => Some(next.fetch_add(1, Ordering::Relaxed)),
+                _ => None,
+            },
+        )
+        .layer(bare);
     let fence = FenceLayer::new(MemoryFenceStore::new(), account).layer(bare);
     let token = FencingToken::new("a", Token::MAX, Nonce::from_bytes([7; 16])).unwrap();
 
@@ -54,6 +66,7 @@ fn cost(c: &mut Criterion) {
     for (name, path) in [
         ("lease/pass", "/elsewhere"),
         ("lease/leased", "/accounts/a"),
+        ("lease/leased, one hot key", "/hot"),
     ] {
         group.bench_function(name, |b| {
             b.to_async(&runtime).iter(|| {
