@@ -2,42 +2,63 @@
 
 use crate::store::StoreTime;
 
-/// Until when a copy of a claim may arrive, rounded up to 1/16 s: remembering a nonce for a moment longer
-/// than needed is harmless, and four bytes less keep a record within its budget. Not coarser: of a key
-/// claimed over and over the spent nonces fold, and a newcomer's `not_after` must soon be past the fold
-/// (with whole seconds such a key was refused for most of each second).
+/// Until when a copy of a claim may arrive, rounded up to 256 µs: remembering a nonce for a moment longer
+/// than needed is harmless, and three bytes less keep a record within its budget.
+///
+/// Not coarser: of a key claimed over and over the spent nonces fold, and the next claim's `not_after` must
+/// be past the fold. With whole seconds such a key was closed for most of each second; with sixteenths for
+/// most of each sixteenth, where thousands of claims come and go within one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(super) struct Limit(u32);
+pub(super) struct Limit([u8; 5]);
 
-const STEP: u64 = 1_000_000 / 16;
+/// In microseconds.
+const STEP: u64 = 256;
+const LAST: u64 = (1 << 40) - 1;
 
 impl Limit {
     pub(super) fn of(not_after: StoreTime) -> Self {
-        let steps = not_after.as_micros().div_ceil(STEP);
-        Self(u32::try_from(steps).unwrap_or(u32::MAX))
+        let steps = not_after.as_micros().div_ceil(STEP).min(LAST);
+        // The highest byte first: so limits compare as their bytes do.
+        let [_, _, _, a, b, c, d, e] = steps.to_be_bytes();
+        Self([a, b, c, d, e])
     }
 
-    /// [`StoreTime::NEVER`] where it was, and 8 years after the engine's start.
+    /// [`StoreTime::NEVER`] where it was, and from the ninth year after the engine's start.
     pub(super) fn time(self) -> StoreTime {
-        match self.0 {
-            u32::MAX => StoreTime::NEVER,
-            steps => StoreTime::from_micros(u64::from(steps) * STEP),
+        let [a, b, c, d, e] = self.0;
+        match u64::from_be_bytes([0, 0, 0, a, b, c, d, e]) {
+            LAST => StoreTime::NEVER,
+            steps => StoreTime::from_micros(steps * STEP),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
+    const AT: fn(u64) -> StoreTime = StoreTime::from_micros;
+
     #[test]
-    fn a_limit_is_never_sooner() {
-        let at = StoreTime::from_micros;
-        assert_eq!(Limit::of(at(1)).time(), at(STEP));
-        assert_eq!(Limit::of(at(STEP)).time(), at(STEP));
-        assert_eq!(Limit::of(at(0)).time(), at(0));
-        let far = at(u64::from(u32::MAX) * STEP - 1);
-        assert_eq!(Limit::of(far).time(), StoreTime::NEVER);
-        assert_eq!(Limit::of(StoreTime::NEVER).time(), StoreTime::NEVER);
+    fn what_is_too_far_is_never() {
+        let last = AT((LAST - 1) * STEP);
+        assert_eq!(Limit::of(last).time(), last);
+        for far in [AT(last.as_micros() + 1), StoreTime::NEVER] {
+            assert_eq!(Limit::of(far).time(), StoreTime::NEVER);
+        }
+        assert_eq!(Limit::of(AT(0)).time(), AT(0));
+        assert_eq!(Limit::default().time(), AT(0));
+    }
+
+    proptest! {
+        #[test]
+        fn a_limit_is_never_sooner_hardly_later_and_keeps_the_order(a in 0..LAST * STEP, b in 0..LAST * STEP) {
+            let (limit, other) = (Limit::of(AT(a)), Limit::of(AT(b)));
+            let after = limit.time().as_micros().checked_sub(a);
+            prop_assert!(limit.time() == StoreTime::NEVER || after.is_some_and(|after| after < STEP));
+            prop_assert_eq!(limit.cmp(&other), limit.time().cmp(&other.time()));
+        }
     }
 }

@@ -17,7 +17,8 @@ const FEW: usize = 16;
 /// Bounded: beyond [`EACH`] those with the earliest `not_after` fold into an instant, and from then on no
 /// claim whose `not_after` is at or before that instant is granted. That is safe, since each copy of a
 /// folded nonce's claim carries such a `not_after`; a stranger who is refused by it draws a new nonce and
-/// with it a later `not_after`. A nonce without one ([`StoreTime::NEVER`]) cannot fold without closing
+/// with it a later `not_after`. (Where owners with call timeouts far apart share a key, a stranger with
+/// a short one is refused while others claim it [`EACH`] times within their longer one.) A nonce without one ([`StoreTime::NEVER`]) cannot fold without closing
 /// the key for good: of these, half are forgotten.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Spent(Option<Box<List>>);
