@@ -93,10 +93,14 @@ impl<S> Troubled<S> {
         let mut holds = self.holds();
         let known = keys.iter().all(|key| holds.contains_key(&(*key, nonce)));
         let answer = match answer {
-            Claimed::Mine { token, rest } if lost && !known => Claimed::Granted(Grant {
+            Claimed::Mine {
+                token,
+                rest,
+                attempt,
+            } if lost && !known => Claimed::Granted(Grant {
                 token,
                 lease: rest,
-                attempt: 1,
+                attempt,
                 took_over: None,
             }),
             answer => answer,

@@ -124,11 +124,15 @@ impl Reply {
     fn to(key: Key, claimed: Claimed) -> Self {
         match claimed {
             Claimed::Granted(grant) => Reply::Granted(grant),
-            Claimed::Mine { token, rest } => Reply::Mine(Grant {
+            Claimed::Mine {
+                token,
+                rest,
+                attempt,
+            } => Reply::Mine(Grant {
                 token,
                 lease: rest,
-                // The answer that told these was lost.
-                attempt: 0,
+                attempt,
+                // The answer that told it was lost.
                 took_over: None,
             }),
             Claimed::Ended | Claimed::TooLate => Reply::Spent,

@@ -83,14 +83,14 @@ impl Claim {
         }
     }
 
-    /// 1 for the first owner of a piece of work, one more for each takeover. 0 when it is not known: the
-    /// answer that told it was lost, and the repeated call does not tell it again.
+    /// 1 for the first owner of a piece of work, one more for each takeover; of several keys, that of the
+    /// one taken over most often.
     pub fn attempt(&self) -> u32 {
         self.hold().attempt
     }
 
-    /// The lapsed owner before this one, if the work was taken over and [`attempt`](Self::attempt) is
-    /// known.
+    /// The lapsed owner before this one, if the work was taken over. `None` also where the answer that told
+    /// of it was lost: [`attempt`](Self::attempt) says even then whether there was one.
     pub fn took_over(&self) -> Option<&TookOver> {
         self.hold().took_over.as_ref()
     }

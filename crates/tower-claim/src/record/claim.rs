@@ -46,14 +46,13 @@ impl Record {
         let standing = self.standing(now);
         if self.is_last(asker.nonce) {
             // Grants nothing: a full lease counted from a repeated call would make two believers.
-            let holds = matches!(self.phase, Phase::Held { .. }) && standing != Standing::Free;
-            return Some(if holds {
-                Claimed::Mine {
+            return Some(match self.phase {
+                Phase::Held { attempt, .. } if standing != Standing::Free => Claimed::Mine {
                     token: self.token,
                     rest: self.until.saturating_since(now),
-                }
-            } else {
-                Claimed::Ended
+                    attempt,
+                },
+                _ => Claimed::Ended,
             });
         }
         if self.spent.contains(asker.nonce, now) {

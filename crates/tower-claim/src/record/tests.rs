@@ -170,11 +170,14 @@ fn the_same_nonce_again_grants_nothing() {
             mine,
             Claimed::Mine {
                 token,
-                rest: secs(rest)
+                rest: secs(rest),
+                attempt: 1,
             }
         );
     }
     granted(claim(&mut record, 2, &terms(), 12));
+    let mine = claim(&mut record, 2, &terms(), 12);
+    assert!(matches!(mine, Claimed::Mine { attempt: 2, .. }), "{mine:?}");
 }
 
 #[test]

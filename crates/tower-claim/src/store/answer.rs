@@ -56,6 +56,8 @@ pub enum Claimed {
         token: Token,
         /// What is left of the lease.
         rest: Duration,
+        /// The [`attempt`](Grant::attempt) of the standing grant: its owner may not have heard of it.
+        attempt: u32,
     },
     /// This nonce had its grant, or was refused one, and is over: it is never granted again.
     Ended,

@@ -23,6 +23,7 @@ pub(crate) const BROKEN: &[(&str, &str)] = &[
     // nonces
     ("the_same_nonce_again_is_mine", "the same nonce is busy"),
     ("mine_tells_what_is_left", "mine tells a full lease"),
+    ("mine_tells_the_attempt", "mine tells attempt 1"),
     ("mine_does_not_lengthen_the_lease", "mine renews"),
     ("mine_after_a_lapse_changes_nothing", "a lapsed nonce is granted again"),
     ("a_released_nonce_is_never_granted_again", "a released nonce is forgotten"),

@@ -9,7 +9,7 @@ laws![Bench;
     a_lapsed_hold_is_taken_over,
     a_hold_does_not_lapse_early,
     a_takeover_tells_of_the_owner_before: FirstAnswer,
-    attempts_count_takeovers: FirstAnswer,
+    attempts_count_takeovers,
     a_takeover_needs_the_same_fingerprint,
     a_lapsed_hold_keeps_its_fingerprint_until_free,
     an_unfinished_record_is_free_after_its_keep,

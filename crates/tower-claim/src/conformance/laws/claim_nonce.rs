@@ -7,6 +7,7 @@ use crate::store::{Claimed, Release};
 laws![Bench;
     the_same_nonce_again_is_mine,
     mine_tells_what_is_left,
+    mine_tells_the_attempt,
     mine_does_not_lengthen_the_lease,
     mine_after_a_lapse_changes_nothing,
     a_released_nonce_is_never_granted_again,
@@ -37,6 +38,18 @@ async fn mine_tells_what_is_left(b: &Bench) -> Judged {
     let again = b.ask(owner.key).nonce(owner.nonce).lease(5).send().await?;
     let rest = expect!("the same nonce", again, Claimed::Mine { rest, .. } => rest);
     ensure!(b.about(rest, 2), "2 units are left, not {rest:?}");
+    Ok(())
+}
+
+async fn mine_tells_the_attempt(b: &Bench) -> Judged {
+    let key = b.key();
+    for attempt in 1..=2u32 {
+        b.at((attempt - 1) * 3).await?;
+        let owner = b.ask(key).granted().await?.owner;
+        let again = b.ask(key).nonce(owner.nonce).send().await?;
+        let told = expect!("the same nonce", again, Claimed::Mine { attempt, .. } => attempt);
+        ensure!(told == attempt, "this is attempt {attempt}, not {told}");
+    }
     Ok(())
 }
 

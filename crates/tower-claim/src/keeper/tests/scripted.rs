@@ -290,6 +290,7 @@ fn claim(
         let by = Claimed::Mine {
             token: Token::new(rec.token).unwrap(),
             rest: rec.expires - now,
+            attempt: 1,
         };
         return refused(&keys[0], by);
     }

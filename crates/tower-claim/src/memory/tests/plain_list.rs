@@ -132,7 +132,7 @@ impl Facts {
             return Some(match life {
                 Some(life) if life.end.is_none() && life.resolved.is_none() && is != Is::Free => {
                     let rest = life.lease_end().saturating_sub(now);
-                    format!("Mine {} {rest:?}", life.token)
+                    format!("Mine {} {rest:?} {}", life.token, life.attempt)
                 }
                 _ => "Ended".into(),
             });
@@ -685,7 +685,11 @@ fn words(claimed: Claimed) -> String {
             let (token, lease, attempt) = (grant.token, grant.lease, grant.attempt);
             format!("Granted {token} {lease:?} {attempt} {took_over}")
         }
-        Claimed::Mine { token, rest } => format!("Mine {token} {rest:?}"),
+        Claimed::Mine {
+            token,
+            rest,
+            attempt,
+        } => format!("Mine {token} {rest:?} {attempt}"),
         Claimed::Busy(busy) => {
             let (since, rest, same) = (busy.since, busy.expires_in, busy.same_fingerprint);
             format!("Busy {} {since:?} {rest:?} {same}", busy.token)

@@ -142,6 +142,10 @@ impl Record {
                 true => full,
                 false => self.end.saturating_sub(now),
             },
+            attempt: match self.breaks("mine tells attempt 1") {
+                true => 1,
+                false => self.attempt,
+            },
         })
     }
 
