@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tower_claim::{Clock, ConfigError, SystemClock};
 
+use crate::carry::Carries;
 use crate::core::{Share, SingleFlight};
 
 /// The settings every form of the layer shares.
@@ -17,6 +18,7 @@ pub(crate) struct Policy {
     pub(crate) extra_leaders: u32,
     pub(crate) shards: usize,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) carries: Carries,
 }
 
 impl Default for Policy {
@@ -29,6 +31,7 @@ impl Default for Policy {
             extra_leaders: 1,
             shards: (cores * 4).next_power_of_two(),
             clock: Arc::new(SystemClock),
+            carries: Carries::default(),
         }
     }
 }
@@ -100,6 +103,13 @@ macro_rules! policy_setters {
         /// The clock both limits are read from. Default: the system's.
         pub fn clock(mut self, clock: std::sync::Arc<dyn tower_claim::Clock>) -> Self {
             self.policy.clock = clock;
+            self
+        }
+
+        /// Takes something of the leader's task, such as a task-local, along when its call becomes a task
+        /// of its own. Default: the tracing span only (feature `tracing`).
+        pub fn carry(mut self, carry: impl tower_claim::Carry) -> Self {
+            self.policy.carries.add(carry);
             self
         }
     };

@@ -8,16 +8,16 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use tokio::runtime::Handle;
 use tower_claim::Moment;
 
 use crate::builder::{Policy, SingleFlightBuilder};
 use crate::call::{ByFn, Call};
 use crate::caller::Caller;
+use crate::counts::{Counters, Counts};
 use crate::error::FlightError;
-use crate::state::State;
+use crate::state::{Left, State};
 use crate::table::{Keyed, Table};
-use crate::task::{Drained, Tasks};
+use crate::tasks::{Berth, Tasks};
 
 /// What a caller gets: the call's own output, untouched, when nobody joined it, or a shared copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,11 +79,13 @@ pub(crate) struct Core<K, T, E, O> {
     pub(crate) share: Share<O, T>,
     pub(crate) policy: Policy,
     pub(crate) tasks: Arc<Tasks>,
+    pub(crate) counters: Arc<Counters>,
 }
 
 pub(crate) type CallFuture<O, E> = BoxFuture<'static, Result<O, E>>;
 pub(crate) type Outcome<T, E> = Result<T, FlightError<E>>;
-type FlightState<T, E, O> = State<CallFuture<O, E>, O, Outcome<T, E>, Handle>;
+type FlightState<T, E, O> = State<CallFuture<O, E>, O, Outcome<T, E>, Berth>;
+pub(crate) type FlightLeft<E, O> = Left<CallFuture<O, E>, O, Berth>;
 
 /// How the call's own output becomes what is shared.
 pub(crate) enum Share<O, T> {
@@ -93,7 +95,7 @@ pub(crate) enum Share<O, T> {
 
 /// One shared call.
 pub(crate) struct Flight<K, T, E, O> {
-    hash: u64,
+    pub(crate) hash: u64,
     key: K,
     pub(crate) started: Moment,
     state: Mutex<FlightState<T, E, O>>,
@@ -194,6 +196,7 @@ impl<K, T, E, O> SingleFlight<K, T, E, O> {
                 share,
                 policy,
                 tasks: Arc::default(),
+                counters: Arc::default(),
             }),
         }
     }
@@ -263,13 +266,22 @@ impl<K, T, E, O> SingleFlight<K, T, E, O> {
         self.core.tasks.running()
     }
 
-    /// Waits until no call runs in a task of its own, `timeout` at most. Stop taking requests first: a
-    /// flight that is joined meanwhile is waited for too.
-    pub async fn drain(&self, timeout: Duration) -> Drained {
-        self.core
-            .tasks
-            .drain(&*self.core.policy.clock, timeout)
-            .await
+    /// What was merged so far, and what not.
+    pub fn counts(&self) -> Counts {
+        self.core.counters.read()
+    }
+
+    /// For a shutdown: from now on nothing is merged any more, so no further call becomes a task; waits
+    /// until none runs in a task of its own. `false` when `timeout` passes first: the rest goes on
+    /// ([`tasks`](Self::tasks) tells how many). Calls inside their callers' futures are their callers'
+    /// matter, and callers that come now make theirs there.
+    ///
+    /// # Cancellation
+    ///
+    /// Nothing is merged any more; nothing else happens.
+    pub async fn drain(&self, timeout: Duration) -> bool {
+        let Core { tasks, policy, .. } = &*self.core;
+        tasks.drain(&*policy.clock, timeout).await
     }
 }
 
@@ -293,6 +305,7 @@ impl<K, T, E, O> fmt::Debug for SingleFlight<K, T, E, O> {
             .field("policy", &self.core.policy)
             .field("flights", &self.flights())
             .field("tasks", &self.tasks())
+            .field("counts", &self.counts())
             .finish()
     }
 }

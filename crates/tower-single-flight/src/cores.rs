@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::builder::Policy;
 use crate::core::{Core, Share};
+use crate::counts::Counters;
 use crate::table::Table;
-use crate::task::Tasks;
+use crate::tasks::Tasks;
 
 /// A core without its types.
 trait AnyCore: Any + Send + Sync {
@@ -38,6 +39,7 @@ type ByType = HashMap<TypeId, Arc<dyn AnyCore>>;
 pub(crate) struct Cores {
     pub(crate) policy: Policy,
     pub(crate) tasks: Arc<Tasks>,
+    pub(crate) counters: Arc<Counters>,
     by_type: Mutex<ByType>,
 }
 
@@ -46,6 +48,7 @@ impl Cores {
         Self {
             policy,
             tasks: Arc::default(),
+            counters: Arc::default(),
             by_type: Mutex::default(),
         }
     }
@@ -69,6 +72,7 @@ impl Cores {
             share,
             policy: self.policy.clone(),
             tasks: Arc::clone(&self.tasks),
+            counters: Arc::clone(&self.counters),
         }
     }
 

@@ -17,9 +17,9 @@ use crate::builder::{Policy, policy_setters};
 use crate::call::{Call, Launch};
 use crate::core::{Flown, Share};
 use crate::cores::{Cores, Resolved};
+use crate::counts::Counts;
 use crate::error::FlightError;
 use crate::oneshot::Oneshot;
-use crate::task::Drained;
 
 type KeyFn<Req, K> = Arc<dyn Fn(&Req) -> Option<K> + Send + Sync>;
 
@@ -77,8 +77,18 @@ impl<Req, K> KeyedFlightLayer<Req, K> {
         self.cores.followers()
     }
 
-    /// Waits until no call runs in a task of its own, `timeout` at most.
-    pub async fn drain(&self, timeout: Duration) -> Drained {
+    /// What was merged so far, and what not.
+    pub fn counts(&self) -> Counts {
+        self.cores.counters.read()
+    }
+
+    /// For a shutdown: from now on nothing is merged any more, so no further call becomes a task; waits
+    /// until none runs in a task of its own. `false` when `timeout` passes first: the rest goes on.
+    ///
+    /// # Cancellation
+    ///
+    /// Nothing is merged any more; nothing else happens.
+    pub async fn drain(&self, timeout: Duration) -> bool {
         let Cores { tasks, policy, .. } = &*self.cores;
         tasks.drain(&*policy.clock, timeout).await
     }
@@ -157,9 +167,12 @@ where
     fn call(&mut self, request: Req) -> Self::Future {
         let inner = self.inner.clone();
         let state = match (self.layer.key)(&request) {
-            None => State::Pass {
-                call: Oneshot::new(inner, request),
-            },
+            None => {
+                self.layer.cores.counters.bypassed.add();
+                State::Pass {
+                    call: Oneshot::new(inner, request),
+                }
+            }
             Some(key) => {
                 let share = || Share::Now(|response| response);
                 let core = self.resolved.core(&self.layer.cores, share);
@@ -255,6 +268,7 @@ impl<Req, K> fmt::Debug for KeyedFlightLayer<Req, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyedFlightLayer")
             .field("policy", &self.cores.policy)
+            .field("counts", &self.counts())
             .finish_non_exhaustive()
     }
 }

@@ -1,5 +1,6 @@
 //! The followers' wakers: one seat each, taken and freed in constant time.
 
+use std::mem;
 use std::task::Waker;
 
 /// A follower's place. It is freed exactly once, by its owner.
@@ -38,22 +39,25 @@ impl Seats {
         Seat(self.places.len() - 1)
     }
 
-    pub(crate) fn set(&mut self, Seat(index): Seat, waker: &Waker) {
+    /// Answers the waker that was there before, if it is another.
+    pub(crate) fn set(&mut self, Seat(index): Seat, waker: &Waker) -> Option<Waker> {
         match self.places.get_mut(index) {
-            Some(Place::Taken(Some(old))) => old.clone_from(waker),
-            Some(place) => *place = Place::Taken(Some(waker.clone())),
-            None => {}
+            Some(Place::Taken(place)) => replace(place, waker),
+            _ => None,
         }
     }
 
-    pub(crate) fn free(&mut self, Seat(index): Seat) {
-        if let Some(place) = self.places.get_mut(index)
-            && let Place::Taken(_) = place
-        {
-            *place = Place::Free(self.free);
-            self.free = Some(index);
-            self.taken -= 1;
+    pub(crate) fn free(&mut self, Seat(index): Seat) -> Option<Waker> {
+        let place = self.places.get_mut(index)?;
+        if let Place::Free(_) = place {
+            return None;
         }
+        let Place::Taken(waker) = mem::replace(place, Place::Free(self.free)) else {
+            return None;
+        };
+        self.free = Some(index);
+        self.taken -= 1;
+        waker
     }
 
     /// Takes every waker out; the seats stay taken.
@@ -65,6 +69,14 @@ impl Seats {
                 Place::Free(_) => None,
             })
             .collect()
+    }
+}
+
+/// Answers the waker that was there before, if it is another.
+pub(crate) fn replace(place: &mut Option<Waker>, waker: &Waker) -> Option<Waker> {
+    match place {
+        Some(old) if old.will_wake(waker) => None,
+        _ => place.replace(waker.clone()),
     }
 }
 

@@ -1,21 +1,18 @@
-//! A flight that somebody joined: a task of its own, and the count of such tasks.
+//! A flight that somebody joined: a task of its own.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use tokio::runtime::Handle;
-use tokio::sync::Notify;
-use tower_claim::Clock;
 
 use crate::core::{CallFuture, Core, Flight, Share};
 use crate::error::FlightError;
+use crate::state::Wanted;
+use crate::tasks::{Berth, Counted};
 
 /// What the task still has to do.
 pub(crate) enum Work<T, E, O> {
@@ -32,6 +29,8 @@ pub(crate) struct Task<K, T, E, O> {
     core: Arc<Core<K, T, E, O>>,
     flight: Arc<Flight<K, T, E, O>>,
     work: Work<T, E, O>,
+    /// Last, so that a drain sees the task go when everything of it is gone.
+    _counted: Counted,
 }
 
 impl<K, T, E, O> Core<K, T, E, O>
@@ -46,13 +45,14 @@ where
         self: &Arc<Self>,
         flight: &Arc<Flight<K, T, E, O>>,
         work: Work<T, E, O>,
-        runtime: &Handle,
+        berth: Berth,
     ) {
-        self.tasks.running.fetch_add(1, Ordering::AcqRel);
+        let Berth { runtime, counted } = berth;
         runtime.spawn(Task {
             core: Arc::clone(self),
             flight: Arc::clone(flight),
             work,
+            _counted: counted,
         });
     }
 }
@@ -68,11 +68,15 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
-        if !this.flight.lock().wanted(cx.waker()) {
-            let work = mem::replace(&mut this.work, Work::Nothing);
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(work)));
-            this.core.close(&this.flight);
-            return Poll::Ready(());
+        let wanted = this.flight.lock().wanted(cx.waker());
+        match wanted {
+            Wanted::Yes(displaced) => drop(displaced),
+            Wanted::No => {
+                let work = mem::replace(&mut this.work, Work::Nothing);
+                let _ = catch_unwind(AssertUnwindSafe(|| drop(work)));
+                this.core.close(&this.flight);
+                return Poll::Ready(());
+            }
         }
         let flight = Arc::clone(&this.flight);
         let advance = || flight.leader.enter(|| this.advance(cx));
@@ -148,58 +152,6 @@ impl<K, T, E, O> Drop for Task<K, T, E, O> {
         if !matches!(work, Work::Nothing) {
             let _ = catch_unwind(AssertUnwindSafe(|| drop(work)));
             self.core.land(&self.flight, Err(FlightError::ShuttingDown));
-        }
-        self.core.tasks.one_ended();
-    }
-}
-
-/// How a drain ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use]
-pub enum Drained {
-    /// Nothing runs any more.
-    All,
-    /// Time was up while this many calls were still running.
-    TimedOut(usize),
-}
-
-/// Counts the tasks.
-#[derive(Debug, Default)]
-pub(crate) struct Tasks {
-    running: AtomicUsize,
-    idle: Notify,
-}
-
-impl Tasks {
-    pub(crate) fn running(&self) -> usize {
-        self.running.load(Ordering::Acquire)
-    }
-
-    fn one_ended(&self) {
-        if self.running.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.idle.notify_waiters();
-        }
-    }
-
-    pub(crate) async fn drain(&self, clock: &dyn Clock, timeout: Duration) -> Drained {
-        let mut time_up = clock.sleep_until(clock.now() + timeout);
-        loop {
-            let mut idle = pin!(self.idle.notified());
-            // Registered before the count is read, or a task that ends in between is missed.
-            idle.as_mut().enable();
-            if self.running() == 0 {
-                return Drained::All;
-            }
-            let time_is_up = poll_fn(|cx| match idle.as_mut().poll(cx) {
-                Poll::Ready(()) => Poll::Ready(false),
-                Poll::Pending => time_up.as_mut().poll(cx).map(|()| true),
-            });
-            if time_is_up.await {
-                return match self.running() {
-                    0 => Drained::All,
-                    left => Drained::TimedOut(left),
-                };
-            }
         }
     }
 }

@@ -1,11 +1,14 @@
 //! The layer for any service, over services that are not always ready.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod common;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use common::{paused, real};
 use futures_util::future::{BoxFuture, join_all};
 use tokio::time::{Instant, sleep};
 use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
@@ -43,67 +46,73 @@ fn upstream(
     })
 }
 
-#[tokio::test(start_paused = true)]
-async fn equal_calls_are_merged_and_the_rest_passes() {
-    let calls = Count::default();
-    let layer = layer();
-    let service = layer.layer(upstream(&calls));
-    let answers = join_all((0..10).map(|_| service.clone().oneshot(7))).await;
-    assert!(answers.into_iter().all(|a| matches!(a, Ok(7))));
-    assert_eq!(calls.load(SeqCst), 1);
-    join_all((0..10).map(|_| service.clone().oneshot(200))).await;
-    assert_eq!(calls.load(SeqCst), 11, "no key, no merging");
-    let failures = join_all((0..10).map(|_| service.clone().oneshot(13))).await;
-    assert!(
-        failures
-            .iter()
-            .all(|f| matches!(f, Err(FlightError::Failed(e)) if **e == "down"))
-    );
-    assert_eq!(calls.load(SeqCst), 12);
-    assert_eq!((layer.flights(), layer.followers()), (0, 0));
+#[test]
+fn equal_calls_are_merged_and_the_rest_passes() {
+    paused(async {
+        let calls = Count::default();
+        let layer = layer();
+        let service = layer.layer(upstream(&calls));
+        let answers = join_all((0..10).map(|_| service.clone().oneshot(7))).await;
+        assert!(answers.into_iter().all(|a| matches!(a, Ok(7))));
+        assert_eq!(calls.load(SeqCst), 1);
+        join_all((0..10).map(|_| service.clone().oneshot(200))).await;
+        assert_eq!(calls.load(SeqCst), 11, "no key, no merging");
+        let failures = join_all((0..10).map(|_| service.clone().oneshot(13))).await;
+        assert!(
+            failures
+                .iter()
+                .all(|f| matches!(f, Err(FlightError::Failed(e)) if **e == "down"))
+        );
+        assert_eq!(calls.load(SeqCst), 12);
+        assert_eq!((layer.flights(), layer.followers()), (0, 0));
+    });
 }
 
-#[tokio::test(start_paused = true)]
-async fn services_of_one_layer_value_share_and_those_of_two_do_not() {
-    let calls = Count::default();
-    let (one, other) = (layer(), layer());
-    let a = one.layer(upstream(&calls));
-    let b = one.clone().layer(upstream(&calls));
-    let c = other.layer(upstream(&calls));
-    let (a, b, c) = tokio::join!(a.oneshot(7), b.oneshot(7), c.oneshot(7));
-    assert_eq!((a.unwrap(), b.unwrap(), c.unwrap()), (7, 7, 7));
-    assert_eq!(calls.load(SeqCst), 2);
+#[test]
+fn services_of_one_layer_value_share_and_those_of_two_do_not() {
+    paused(async {
+        let calls = Count::default();
+        let (one, other) = (layer(), layer());
+        let a = one.layer(upstream(&calls));
+        let b = one.clone().layer(upstream(&calls));
+        let c = other.layer(upstream(&calls));
+        let (a, b, c) = tokio::join!(a.oneshot(7), b.oneshot(7), c.oneshot(7));
+        assert_eq!((a.unwrap(), b.unwrap(), c.unwrap()), (7, 7, 7));
+        assert_eq!(calls.load(SeqCst), 2);
+    });
 }
 
-#[tokio::test(start_paused = true)]
-async fn followers_never_ask_for_the_inner_services_capacity() {
-    let calls = Count::default();
-    let limited = ServiceBuilder::new()
-        .layer(layer())
-        .concurrency_limit(1)
-        .service(upstream(&calls));
-    let began = Instant::now();
-    let answers = join_all((0..10).map(|_| limited.clone().oneshot(7))).await;
-    assert!(answers.iter().all(Result::is_ok));
-    assert_eq!((calls.load(SeqCst), began.elapsed()), (1, 20 * MS));
+#[test]
+fn followers_never_ask_for_the_inner_services_capacity() {
+    paused(async {
+        let calls = Count::default();
+        let limited = ServiceBuilder::new()
+            .layer(layer())
+            .concurrency_limit(1)
+            .service(upstream(&calls));
+        let began = Instant::now();
+        let answers = join_all((0..10).map(|_| limited.clone().oneshot(7))).await;
+        assert!(answers.iter().all(Result::is_ok));
+        assert_eq!((calls.load(SeqCst), began.elapsed()), (1, 20 * MS));
 
-    let shedding = ServiceBuilder::new()
-        .layer(layer())
-        .load_shed()
-        .concurrency_limit(1)
-        .service(upstream(&calls));
-    let answers = join_all((0..10).map(|_| shedding.clone().oneshot(7))).await;
-    assert!(answers.iter().all(Result::is_ok), "nothing is shed");
-    assert_eq!(calls.load(SeqCst), 2);
+        let shedding = ServiceBuilder::new()
+            .layer(layer())
+            .load_shed()
+            .concurrency_limit(1)
+            .service(upstream(&calls));
+        let answers = join_all((0..10).map(|_| shedding.clone().oneshot(7))).await;
+        assert!(answers.iter().all(Result::is_ok), "nothing is shed");
+        assert_eq!(calls.load(SeqCst), 2);
 
-    let buffered = ServiceBuilder::new()
-        .layer(layer())
-        .buffer(1)
-        .concurrency_limit(1)
-        .service(upstream(&calls));
-    let answers = join_all((0..10).map(|n| buffered.clone().oneshot(n % 2))).await;
-    assert!(answers.iter().all(Result::is_ok));
-    assert_eq!(calls.load(SeqCst), 4);
+        let buffered = ServiceBuilder::new()
+            .layer(layer())
+            .buffer(1)
+            .concurrency_limit(1)
+            .service(upstream(&calls));
+        let answers = join_all((0..10).map(|n| buffered.clone().oneshot(n % 2))).await;
+        assert!(answers.iter().all(Result::is_ok));
+        assert_eq!(calls.load(SeqCst), 4);
+    });
 }
 
 /// Panics when it is called without having been ready, as the contract of `Service` allows.
@@ -148,42 +157,46 @@ impl Service<u32> for Strict {
     }
 }
 
-#[tokio::test]
-async fn the_inner_service_is_called_only_when_it_is_ready() {
-    let fails = Arc::new(AtomicBool::new(false));
-    let strict = Strict {
-        ready: false,
-        fails: Arc::clone(&fails),
-    };
-    let mut service = layer().layer(strict);
-    for n in [7, 7, 200, 200] {
-        // Called without `ready`: the service itself is always ready.
-        assert_eq!(service.call(n).await.unwrap(), n);
-    }
-    fails.store(true, SeqCst);
-    for n in [7, 200] {
-        let error = service.ready().await.unwrap().call(n).await.unwrap_err();
-        assert_eq!(**error.failure().unwrap(), "not ready");
-    }
+#[test]
+fn the_inner_service_is_called_only_when_it_is_ready() {
+    real(async {
+        let fails = Arc::new(AtomicBool::new(false));
+        let strict = Strict {
+            ready: false,
+            fails: Arc::clone(&fails),
+        };
+        let mut service = layer().layer(strict);
+        for n in [7, 7, 200, 200] {
+            // Called without `ready`: the service itself is always ready.
+            assert_eq!(service.call(n).await.unwrap(), n);
+        }
+        fails.store(true, SeqCst);
+        for n in [7, 200] {
+            let error = service.ready().await.unwrap().call(n).await.unwrap_err();
+            assert_eq!(**error.failure().unwrap(), "not ready");
+        }
+    });
 }
 
-#[tokio::test]
-async fn a_panic_in_call_or_in_the_key_function_locks_no_key() {
-    let broken = Arc::new(AtomicBool::new(true));
-    let panics = Arc::clone(&broken);
-    let service = KeyedFlightLayer::new(|n: &u32| {
-        assert!(*n != 1, "in the key function");
-        Some(*n)
-    })
-    .layer(service_fn(move |n: u32| {
-        assert!(!panics.load(SeqCst), "in call");
-        std::future::ready(Ok::<_, std::convert::Infallible>(n))
-    }));
-    for n in [1, 7] {
-        let service = service.clone();
-        let panicked = tokio::spawn(async move { service.oneshot(n).await });
-        assert!(panicked.await.unwrap_err().is_panic());
-    }
-    broken.store(false, SeqCst);
-    assert_eq!(service.oneshot(7).await.unwrap(), 7);
+#[test]
+fn a_panic_in_call_or_in_the_key_function_locks_no_key() {
+    real(async {
+        let broken = Arc::new(AtomicBool::new(true));
+        let panics = Arc::clone(&broken);
+        let service = KeyedFlightLayer::new(|n: &u32| {
+            assert!(*n != 1, "in the key function");
+            Some(*n)
+        })
+        .layer(service_fn(move |n: u32| {
+            assert!(!panics.load(SeqCst), "in call");
+            std::future::ready(Ok::<_, std::convert::Infallible>(n))
+        }));
+        for n in [1, 7] {
+            let service = service.clone();
+            let panicked = tokio::spawn(async move { service.oneshot(n).await });
+            assert!(panicked.await.unwrap_err().is_panic());
+        }
+        broken.store(false, SeqCst);
+        assert_eq!(service.oneshot(7).await.unwrap(), 7);
+    });
 }

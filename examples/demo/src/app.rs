@@ -11,7 +11,7 @@ use tower::ServiceBuilder;
 use tower_claim::{ConfigError, DynClaimStore, MemoryFenceStore, MemoryStore};
 use tower_idempotency::{IdempotencyLayer, OnBusy};
 use tower_lease_guard::{FenceLayer, LeaseGuardLayer, Renewal};
-use tower_single_flight::{Drained, SingleFlightLayer};
+use tower_single_flight::SingleFlightLayer;
 use tower_stage::{Board, Stage, StageLayer};
 
 use crate::announcements::{self, Announcements};
@@ -128,7 +128,7 @@ impl App {
             self.leases.drain(limit),
             self.merge.drain(limit),
         );
-        once && paid && leases && flights == Drained::All
+        once && paid && leases && flights
     }
 }
 

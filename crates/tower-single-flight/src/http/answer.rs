@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::CONTENT_LENGTH;
+use http::header::{CONTENT_LENGTH, SET_COOKIE};
 use http::response::Parts;
 use http::{Extensions, HeaderMap, HeaderName, Response, StatusCode, Version};
 use http_body::Body;
@@ -13,7 +13,7 @@ use tower_claim::Clock;
 use super::body::FlightBody;
 use super::gather::{Bounds, Gathered, gather};
 use super::request::{Asked, KeyRule};
-use super::response::{copied, is_personal, varies_by};
+use super::response::{copied, depersonalize, is_personal, varies_by};
 
 /// The inner service's response with what is needed to share it.
 pub(super) struct Led<B> {
@@ -106,13 +106,17 @@ impl ShareRule {
         };
         let bounds = Bounds {
             most: self.max_body,
-            promised,
+            promised: promised.or(hint.exact()),
             time_up: self.clock.sleep_until(self.clock.now() + wait),
         };
         match gather(body, bounds).await {
             Gathered::Unfit(body) => answer(parts, body, ForOthers::Alone),
             Gathered::Broken(body) => answer(parts, body, ForOthers::Broken),
             Gathered::Whole(data, trailers) => {
+                let personal = |trailers: &HeaderMap| trailers.contains_key(SET_COOKIE);
+                if trailers.as_ref().is_some_and(personal) {
+                    return answer(parts, FlightBody::whole(data, trailers), ForOthers::Alone);
+                }
                 let master = self.master(&parts, data.clone(), trailers.clone(), led.asked);
                 let body = FlightBody::whole(data, trailers);
                 answer(parts, body, ForOthers::Master(Box::new(master)))
@@ -124,9 +128,12 @@ impl ShareRule {
         &self,
         parts: &Parts,
         data: Option<Bytes>,
-        trailers: Option<HeaderMap>,
+        mut trailers: Option<HeaderMap>,
         asked: Asked,
     ) -> Master {
+        if let Some(trailers) = &mut trailers {
+            depersonalize(trailers);
+        }
         let mut extensions = Extensions::new();
         for copy in &self.extensions {
             copy(&parts.extensions, &mut extensions);

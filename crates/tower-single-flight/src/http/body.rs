@@ -38,7 +38,10 @@ pub(super) enum Rest<B: Body> {
     Body(Pin<Box<B>>),
     /// It had failed. Never dropped in silence: the reader must not see a clean end.
     Failed(B::Error),
-    Ended,
+    /// It is over, this many bytes too early.
+    Ended {
+        missing: u64,
+    },
 }
 
 impl<B: Body> FlightBody<B> {
@@ -93,10 +96,14 @@ impl<B: Body<Data = Bytes>> Body for FlightBody<B> {
                 }
                 match rest {
                     Rest::Body(body) => body.as_mut().poll_frame(cx),
-                    Rest::Failed(_) | Rest::Ended => match std::mem::replace(rest, Rest::Ended) {
-                        Rest::Failed(error) => Poll::Ready(Some(Err(error))),
-                        Rest::Body(_) | Rest::Ended => Poll::Ready(None),
-                    },
+                    Rest::Ended { .. } => Poll::Ready(None),
+                    Rest::Failed(_) => {
+                        let ended = Rest::Ended { missing: 0 };
+                        Poll::Ready(match std::mem::replace(rest, ended) {
+                            Rest::Failed(error) => Some(Err(error)),
+                            Rest::Body(_) | Rest::Ended { .. } => None,
+                        })
+                    }
                 }
             }
         }
@@ -111,7 +118,7 @@ impl<B: Body<Data = Bytes>> Body for FlightBody<B> {
                     && match rest {
                         Rest::Body(body) => body.is_end_stream(),
                         Rest::Failed(_) => false,
-                        Rest::Ended => true,
+                        Rest::Ended { .. } => true,
                     }
             }
         }
@@ -127,10 +134,12 @@ impl<B: Body<Data = Bytes>> Body for FlightBody<B> {
                 Some(_) => at_least(len(data)),
             },
             Kind::Resumed { data, rest } => {
-                let Rest::Body(body) = rest else {
-                    return at_least(len(data));
+                let rest = match rest {
+                    Rest::Body(body) => body.size_hint(),
+                    Rest::Failed(_) | Rest::Ended { missing: 0 } => SizeHint::default(),
+                    // The promise stands, so that the host sees it broken.
+                    Rest::Ended { missing } => SizeHint::with_exact(*missing),
                 };
-                let rest = body.size_hint();
                 let mut hint = at_least(rest.lower().saturating_add(len(data)));
                 if let Some(upper) = rest.upper() {
                     hint.set_upper(upper.saturating_add(len(data)));

@@ -4,14 +4,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderName, request, response};
-use tower_claim::ConfigError;
+use bytes::Bytes;
+use http::{HeaderName, Response, request, response};
 use tower_claim::http::{Gate, RenderRefusal};
+use tower_claim::{ConfigError, Refusal};
 
 use super::answer::ShareRule;
 use super::layer::{Shared, SingleFlightLayer};
 use super::learned::Learned;
 use super::limit::Limit;
+use super::observe::Observed;
 use super::request::KeyRule;
 use crate::builder::{Policy, policy_setters};
 use crate::cores::Cores;
@@ -72,7 +74,8 @@ impl SingleFlightLayerBuilder {
     policy_setters!();
 
     /// Limits the layer to methods, routes and a predicate, and turns it off at run time. Default: all
-    /// that may be merged, on. In observe mode everything passes through.
+    /// that may be merged, on. In observe mode everything
+    /// passes through, and [`counts`](SingleFlightLayer::counts) tells what would have been merged.
     pub fn gate(mut self, gate: Gate) -> Self {
         self.gate = gate;
         self
@@ -176,20 +179,29 @@ impl SingleFlightLayerBuilder {
         self
     }
 
-    /// Replaces the text of refusals. Default: problem documents (RFC 9457).
-    pub fn render(mut self, render: RenderRefusal) -> Self {
-        self.render = Some(render);
+    /// Replaces the text of refusals. Default: problem documents (RFC 9457), gRPC trailers where the
+    /// request is gRPC.
+    pub fn on_refusal(
+        mut self,
+        render: impl Fn(&Refusal, Response<Bytes>) -> Response<Bytes> + Send + Sync + 'static,
+    ) -> Self {
+        self.render = Some(Arc::new(render));
         self
     }
 
     pub(super) fn shared(mut self) -> Shared {
         self.sharing.clock = Arc::clone(&self.policy.clock);
         self.sharing.sized_wait = self.policy.wait;
+        let Policy {
+            shards, max_age, ..
+        } = self.policy;
+        let cores = Cores::new(self.policy);
         Shared {
+            observed: Arc::new(Observed::new(shards, max_age, Arc::clone(&cores.counters))),
             gate: self.gate,
             rule: self.rule,
             sharing: Arc::new(self.sharing),
-            cores: Cores::new(self.policy),
+            cores,
             learned: Learned::new(self.remember),
             alone: Arc::new(Limit::new(self.go_alone)),
             render: self.render,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -21,6 +22,7 @@ use super::body::FlightBody;
 use super::layer::Shared;
 use super::learned::Lesson;
 use super::limit::Permit;
+use super::observe::Watch;
 use super::request::KeyRule;
 use crate::call::{Call, Launch, Role};
 use crate::caller::Caller;
@@ -91,6 +93,13 @@ pin_project! {
     }
 }
 
+/// What a call holds until its head is there.
+enum UntilHead {
+    Nothing,
+    Permit(#[expect(dead_code, reason = "its drop gives it back")] Permit),
+    Watch(Watch),
+}
+
 pin_project! {
     #[project = StateProj]
     enum State<S, B, R, E>
@@ -98,7 +107,7 @@ pin_project! {
         S: Service<Request<B>>,
         R: Body,
     {
-        Pass { #[pin] call: Oneshot<S, Request<B>>, permit: Option<Permit> },
+        Pass { #[pin] call: Oneshot<S, Request<B>>, until_head: UntilHead },
         Fly { call: HttpCall<S, B, R, E>, regrouped: bool },
         Answer { response: Option<Response<FlightBody<R>>> },
     }
@@ -110,9 +119,18 @@ where
     R: Body,
 {
     pub(super) fn pass(service: S, request: Request<B>) -> Self {
+        Self::holding(service, request, UntilHead::Nothing)
+    }
+
+    pub(super) fn watched(service: S, request: Request<B>, watch: Option<Watch>) -> Self {
+        let until_head = watch.map_or(UntilHead::Nothing, UntilHead::Watch);
+        Self::holding(service, request, until_head)
+    }
+
+    fn holding(service: S, request: Request<B>, until_head: UntilHead) -> Self {
         let call = Oneshot::new(service, request);
         Self {
-            state: State::Pass { call, permit: None },
+            state: State::Pass { call, until_head },
         }
     }
 
@@ -141,10 +159,16 @@ where
         let mut state = self.project().state;
         loop {
             let next = match state.as_mut().project() {
-                StateProj::Pass { call, permit } => {
+                StateProj::Pass { call, until_head } => {
                     let response = ready!(call.poll(cx));
-                    *permit = None;
-                    return Poll::Ready(response.map(|r| r.map(FlightBody::inner)));
+                    let held = mem::replace(until_head, UntilHead::Nothing);
+                    return Poll::Ready(response.map(|response| {
+                        let (parts, body) = response.into_parts();
+                        if let UntilHead::Watch(watch) = held {
+                            watch.head(&parts);
+                        }
+                        Response::from_parts(parts, FlightBody::inner(body))
+                    }));
                 }
                 StateProj::Answer { response } => match response.take() {
                     Some(response) => return Poll::Ready(Ok(response)),
@@ -251,13 +275,22 @@ where
     S: Service<Request<B>>,
     R: Body<Data = Bytes>,
 {
-    let permit = launch.as_ref().and_then(|l| l.shared.alone.try_take());
-    match (launch, permit) {
-        (Some(launch), permit @ Some(_)) => State::Pass {
-            call: launch.into_call(),
-            permit,
-        },
-        (launch, _) => refuse(launch.as_deref(), Code::Overloaded),
+    let Some(launch) = launch else {
+        return refuse::<S, B, R>(None, Code::Overloaded);
+    };
+    let counters = &launch.shared.cores.counters;
+    match launch.shared.alone.try_take() {
+        Some(permit) => {
+            counters.alone.add();
+            State::Pass {
+                call: launch.into_call(),
+                until_head: UntilHead::Permit(permit),
+            }
+        }
+        None => {
+            counters.overloaded.add();
+            refuse(Some(&launch), Code::Overloaded)
+        }
     }
 }
 

@@ -7,13 +7,14 @@ use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use http::HeaderMap;
 use http_body::Body;
+use tokio::task::coop::consume_budget;
 
 use super::body::{FlightBody, Rest};
 
 /// How far a body can be collected.
 pub(super) struct Bounds {
     pub(super) most: usize,
-    /// What `Content-Length` promises.
+    /// What `Content-Length` promises, or else the body's own hint.
     pub(super) promised: Option<u64>,
     pub(super) time_up: BoxFuture<'static, ()>,
 }
@@ -31,9 +32,12 @@ pub(super) async fn gather<B: Body<Data = Bytes>>(body: B, mut bounds: Bounds) -
     let mut data = Pile::default();
     let mut trailers: Option<HeaderMap> = None;
     loop {
-        let next = poll_fn(|cx| match body.as_mut().poll_frame(cx) {
-            Poll::Ready(frame) => Poll::Ready(Some(frame)),
-            Poll::Pending => bounds.time_up.as_mut().poll(cx).map(|()| None),
+        // Time first, and others' turn between frames: a body that is always ready, with frames of nothing,
+        // would run here for ever.
+        consume_budget().await;
+        let next = poll_fn(|cx| match bounds.time_up.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(None),
+            Poll::Pending => body.as_mut().poll_frame(cx).map(Some),
         });
         match next.await {
             None => return Gathered::Unfit(FlightBody::resumed(data.take(), Rest::Body(body))),
@@ -58,9 +62,13 @@ pub(super) async fn gather<B: Body<Data = Bytes>>(body: B, mut bounds: Bounds) -
             },
         }
     }
-    if bounds.promised.is_some_and(|n| n != data.len() as u64) {
+    if let Some(promised) = bounds.promised
+        && promised != data.len() as u64
+    {
         // As the host would have seen it: its own check of the length still speaks.
-        return Gathered::Broken(FlightBody::resumed(data.take(), Rest::Ended));
+        let missing = promised.saturating_sub(data.len() as u64);
+        let broken = FlightBody::resumed(data.take(), Rest::Ended { missing });
+        return Gathered::Broken(broken);
     }
     Gathered::Whole(data.take(), trailers)
 }

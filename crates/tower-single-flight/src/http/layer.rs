@@ -11,10 +11,11 @@ use super::answer::ShareRule;
 use super::builder::SingleFlightLayerBuilder;
 use super::learned::Learned;
 use super::limit::Limit;
+use super::observe::Observed;
 use super::request::KeyRule;
 use super::service::SingleFlightService;
 use crate::cores::{Cores, Resolved};
-use crate::task::Drained;
+use crate::counts::Counts;
 
 /// Merges equal HTTP requests that are asked at the same moment: one call of the inner service, its
 /// response for all.
@@ -58,6 +59,7 @@ pub(super) struct Shared {
     pub(super) cores: Cores,
     pub(super) learned: Learned,
     pub(super) alone: Arc<Limit>,
+    pub(super) observed: Arc<Observed>,
     pub(super) render: Option<RenderRefusal>,
 }
 
@@ -88,9 +90,18 @@ impl SingleFlightLayer {
         self.shared.cores.followers()
     }
 
-    /// Waits until no call runs in a task of its own, `timeout` at most. For a shutdown, after the server
-    /// has stopped taking requests.
-    pub async fn drain(&self, timeout: Duration) -> Drained {
+    /// What was merged so far, and what not.
+    pub fn counts(&self) -> Counts {
+        self.shared.cores.counters.read()
+    }
+
+    /// For a shutdown: from now on nothing is merged any more, so no further call becomes a task; waits
+    /// until none runs in a task of its own. `false` when `timeout` passes first: the rest goes on.
+    ///
+    /// # Cancellation
+    ///
+    /// Nothing is merged any more; nothing else happens.
+    pub async fn drain(&self, timeout: Duration) -> bool {
         let Cores { tasks, policy, .. } = &self.shared.cores;
         tasks.drain(&*policy.clock, timeout).await
     }
@@ -119,6 +130,7 @@ impl fmt::Debug for SingleFlightLayer {
         f.debug_struct("SingleFlightLayer")
             .field("policy", &self.shared.cores.policy)
             .field("flights", &self.flights())
+            .field("counts", &self.counts())
             .finish_non_exhaustive()
     }
 }

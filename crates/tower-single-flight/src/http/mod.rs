@@ -9,6 +9,7 @@ mod gather;
 mod layer;
 mod learned;
 mod limit;
+mod observe;
 mod request;
 mod response;
 mod service;

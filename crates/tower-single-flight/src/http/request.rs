@@ -19,6 +19,13 @@ const CREDENTIALS: [HeaderName; 3] = [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE
 /// connection.
 const NEVER: [HeaderName; 4] = [RANGE, IF_RANGE, UPGRADE, EXPECT];
 
+/// Behind a proxy they are what scheme and authority are without one: the redirect to https that a plain
+/// request gets is no answer to a secure one.
+const FORWARDED: [HeaderName; 2] = [
+    HeaderName::from_static("x-forwarded-proto"),
+    HeaderName::from_static("x-forwarded-host"),
+];
+
 /// In every key that is not the user's own.
 const IN_KEY: [HeaderName; 7] = [
     ACCEPT,
@@ -72,14 +79,14 @@ impl KeyRule {
         let credential = |name: &HeaderName| has(name) && !self.identity.contains(name);
         if CREDENTIALS.iter().any(credential)
             || NEVER.iter().any(has)
-            || tokens(headers, &CONNECTION).any(|t| t.eq_ignore_ascii_case("upgrade"))
+            || tokens(headers, &CONNECTION).any(|t| t.eq_ignore_ascii_case(b"upgrade"))
             || has_directive(headers, "no-store")
         {
             return Sharing::Never;
         }
         let no_cache = has_directive(headers, "no-cache")
             || (!has(&CACHE_CONTROL)
-                && tokens(headers, &PRAGMA).any(|t| t.eq_ignore_ascii_case("no-cache")));
+                && tokens(headers, &PRAGMA).any(|t| t.eq_ignore_ascii_case(b"no-cache")));
         if no_cache {
             Sharing::LeadOnly
         } else {
@@ -109,6 +116,9 @@ impl KeyRule {
             put(key, uri.scheme().map_or("", Scheme::as_str).as_bytes());
             put(key, authority.map_or("", Authority::as_str).as_bytes());
             put_header(key, &parts.headers, &HOST);
+            for name in &FORWARDED {
+                put_header(key, &parts.headers, name);
+            }
         }
         put(key, uri.path().as_bytes());
         // `/x` and `/x?` are different targets.
@@ -166,17 +176,16 @@ fn put_header(key: &mut Vec<u8>, headers: &HeaderMap, name: &HeaderName) {
     key.push(0);
 }
 
-/// The members of a comma-separated header.
+/// The members of a comma-separated header. Bytes, not text: one `é` must not hide a `private` beside it.
 pub(super) fn tokens<'a>(
     headers: &'a HeaderMap,
     name: &HeaderName,
-) -> impl Iterator<Item = &'a str> {
+) -> impl Iterator<Item = &'a [u8]> {
     headers
         .get_all(name)
         .into_iter()
-        .filter_map(|line| line.to_str().ok())
-        .flat_map(|line| line.split(','))
-        .map(str::trim)
+        .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
+        .map(<[u8]>::trim_ascii)
         .filter(|token| !token.is_empty())
 }
 
@@ -184,7 +193,8 @@ pub(super) fn tokens<'a>(
 pub(super) fn has_directive(headers: &HeaderMap, directive: &str) -> bool {
     headers.contains_key(CACHE_CONTROL)
         && tokens(headers, &CACHE_CONTROL).any(|token| {
-            let name = token.split('=').next().unwrap_or(token).trim_end();
-            name.eq_ignore_ascii_case(directive)
+            let name = token.split(|byte| *byte == b'=').next().unwrap_or(token);
+            name.trim_ascii_end()
+                .eq_ignore_ascii_case(directive.as_bytes())
         })
 }

@@ -58,14 +58,13 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
 
 /// `Vary: *`, or something that names no header.
 fn varies_by_all(headers: &HeaderMap) -> bool {
-    headers.get_all(VARY).iter().any(|v| v.to_str().is_err())
-        || tokens(headers, &VARY).any(|t| t == "*" || t.parse::<HeaderName>().is_err())
+    tokens(headers, &VARY).any(|t| t == b"*" || HeaderName::from_bytes(t).is_err())
 }
 
 /// The request headers that the response depends on: those it names, and the conditions of a 304 or 412.
 pub(super) fn varies_by(parts: &Parts) -> Vec<HeaderName> {
     let mut names: Vec<HeaderName> = tokens(&parts.headers, &VARY)
-        .filter_map(|name| name.parse().ok())
+        .filter_map(|name| HeaderName::from_bytes(name).ok())
         .collect();
     if matches!(
         parts.status,
@@ -87,18 +86,25 @@ pub(super) fn varies_by(parts: &Parts) -> Vec<HeaderName> {
 pub(super) fn copied(headers: &HeaderMap) -> HeaderMap {
     let mut copy = headers.clone();
     for name in tokens(headers, &CONNECTION) {
-        copy.remove(name);
+        if let Ok(name) = HeaderName::from_bytes(name) {
+            copy.remove(name);
+        }
     }
     for name in &HOP_BY_HOP {
         copy.remove(name);
     }
-    for name in PERSONAL {
-        copy.remove(name);
-    }
+    depersonalize(&mut copy);
     // RFC 9211, 2.3: this request was collapsed with another.
     copy.append(
         "cache-status",
         HeaderValue::from_static("tower-single-flight; fwd=miss; collapsed"),
     );
     copy
+}
+
+/// What goes with the leader only, in headers and in trailers.
+pub(super) fn depersonalize(fields: &mut HeaderMap) {
+    for name in PERSONAL {
+        fields.remove(name);
+    }
 }

@@ -12,11 +12,12 @@ use tower_claim::http::Mode;
 use tower_service::Service;
 
 use super::aloft::is_aloft;
-use super::answer::Slot;
+use super::answer::{ForOthers, Slot};
 use super::body::FlightBody;
 use super::future::{FlightLaunch, HttpCore, ResponseFuture};
 use super::layer::Shared;
 use super::learned::Lesson;
+use super::observe::Watch;
 use super::request::{KeyRule, Sharing, is_safe};
 use crate::call::Call;
 use crate::core::Share;
@@ -52,11 +53,18 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let inner = self.inner.clone();
         if !is_safe(request.method()) || !request.body().is_end_stream() {
+            self.shared.cores.counters.bypassed.add();
             return ResponseFuture::pass(inner, request);
         }
         let (parts, body) = request.into_parts();
         match self.shared.plan(&parts) {
-            Plan::Pass => ResponseFuture::pass(inner, Request::from_parts(parts, body)),
+            Plan::Pass => {
+                self.shared.cores.counters.bypassed.add();
+                ResponseFuture::pass(inner, Request::from_parts(parts, body))
+            }
+            Plan::Watch(watch) => {
+                ResponseFuture::watched(inner, Request::from_parts(parts, body), watch)
+            }
             Plan::Fly { key, fresh } => {
                 let launch = Box::new(FlightLaunch {
                     service: inner,
@@ -73,14 +81,20 @@ where
 
 enum Plan {
     Pass,
-    Fly { key: Vec<u8>, fresh: bool },
+    /// Observe mode: it would fly.
+    Watch(Option<Watch>),
+    Fly {
+        key: Vec<u8>,
+        fresh: bool,
+    },
 }
 
 impl Shared {
     fn plan(self: &Arc<Self>, parts: &Parts) -> Plan {
         let sharing = self.rule.sharing(parts);
+        let mode = self.gate.mode(parts);
         if sharing == Sharing::Never
-            || self.gate.mode(parts) != Mode::On
+            || !matches!(mode, Mode::On | Mode::Observe)
             || is_aloft(&parts.extensions, self)
         {
             return Plan::Pass;
@@ -93,10 +107,12 @@ impl Shared {
             Some(Lesson::Vary(names)) => KeyRule::extend(&mut key, &parts.headers, &names),
             None => {}
         }
-        Plan::Fly {
-            key,
-            fresh: sharing == Sharing::LeadOnly,
+        let fresh = sharing == Sharing::LeadOnly;
+        if mode == Mode::Observe {
+            let now = self.sharing.clock.now();
+            return Plan::Watch(self.observed.watch(key, fresh, now));
         }
+        Plan::Fly { key, fresh }
     }
 }
 
@@ -108,10 +124,18 @@ impl<S> SingleFlightService<S> {
         E: Send + 'static,
     {
         let share = || {
+            // Not the whole of what is shared, which holds this.
             let rule = Arc::clone(&self.shared.sharing);
+            let counters = Arc::clone(&self.shared.cores.counters);
             Share::Later(Arc::new(move |led| {
-                let rule = Arc::clone(&rule);
-                Box::pin(async move { rule.share(led).await }) as _
+                let (rule, counters) = (Arc::clone(&rule), Arc::clone(&counters));
+                Box::pin(async move {
+                    let answer = rule.share(led).await;
+                    if let ForOthers::Alone = answer.for_others {
+                        counters.unshareable.add();
+                    }
+                    answer
+                }) as _
             }))
         };
         self.resolved

@@ -2,10 +2,15 @@
 //!
 //! `F` is the call's future, `O` what it gives, `V` what is shared, `H` the means to spawn.
 
+mod answer;
+
 use std::mem;
 use std::task::Waker;
 
-use crate::seats::{Seat, Seats};
+use crate::seats::{Seat, Seats, replace};
+
+use answer::Displaced;
+pub(crate) use answer::{Duty, EndInline, Join, Left, Resume, Seated, Wake, Wanted};
 
 /// Where the flight's future is.
 enum Phase<F, O, V, H> {
@@ -39,71 +44,6 @@ pub(crate) struct State<F, O, V, H> {
     leader: Leader,
     seats: Seats,
     task: Option<Waker>,
-}
-
-/// The answer to a caller that wants to join.
-pub(crate) enum Join<F, H> {
-    /// Wait on this seat.
-    Seated(Seat),
-    /// Wait on this seat, after spawning the future.
-    Promote(Seat, F, H),
-    /// All seats are taken.
-    Full,
-    /// There is no runtime to spawn on.
-    NoRuntime,
-    /// The flight has ended: start another.
-    Over,
-}
-
-/// What the leader finds when it is polled.
-pub(crate) enum Resume<F, O, V> {
-    /// The future: poll it, then call [`State::rest`] or [`State::end_inline`].
-    Poll(F),
-    /// The task has it.
-    Wait,
-    Handed(O),
-    Landed(V),
-    /// The flight ended without a word, which no leader should ever see.
-    Lost,
-}
-
-/// How a flight ended that the leader polled to its end.
-pub(crate) enum EndInline<H> {
-    /// Nobody joined.
-    Alone,
-    /// Somebody joined during the last poll.
-    Joined(H),
-}
-
-/// What a leaving party has to clear away, outside the lock.
-pub(crate) enum Left<F, O> {
-    Nothing,
-    /// Drop it, then call [`State::closed`].
-    Close(F),
-    Output(O),
-    /// The last one left: wake the task, which will see that.
-    WakeTask(Waker),
-}
-
-/// What a follower finds when it is polled.
-pub(crate) enum Seated<V> {
-    Wait,
-    Landed(V),
-    /// The flight was closed before it landed: enter again.
-    Again,
-}
-
-/// Wakers to wake outside the lock.
-#[derive(Default)]
-#[must_use]
-pub(crate) struct Wake(Vec<Waker>);
-
-impl Wake {
-    pub(crate) fn all(self) {
-        for waker in self.0 {
-            waker.wake();
-        }
-    }
 }
 
 impl<F, O, V, H> State<F, O, V, H> {
@@ -150,14 +90,17 @@ impl<F, O, V, H> State<F, O, V, H> {
         };
         let seat = self.seats.take();
         match mem::replace(&mut self.phase, Phase::Running) {
-            Phase::Inline(future) => return Join::Promote(seat, future, runtime),
-            Phase::Polling { promote } => {
-                let promote = promote.or(Some(runtime));
+            Phase::Inline(future) => Join::Promote(seat, future, runtime),
+            Phase::Polling { promote: None } => {
+                let promote = Some(runtime);
                 self.phase = Phase::Polling { promote };
+                Join::Seated(seat, None)
             }
-            other => self.phase = other,
+            other => {
+                self.phase = other;
+                Join::Seated(seat, Some(runtime))
+            }
         }
-        Join::Seated(seat)
     }
 
     // The leader.
@@ -174,11 +117,7 @@ impl<F, O, V, H> State<F, O, V, H> {
             }
             Phase::Running => {
                 self.phase = Phase::Running;
-                match &mut self.leader {
-                    Leader::Here(Some(old)) => old.clone_from(waker),
-                    leader => *leader = Leader::Here(Some(waker.clone())),
-                }
-                Resume::Wait
+                Resume::Wait(self.leader_waits(waker))
             }
             Phase::Handed(output) => Resume::Handed(output),
             Phase::Landed(value) => {
@@ -192,16 +131,23 @@ impl<F, O, V, H> State<F, O, V, H> {
         }
     }
 
+    fn leader_waits(&mut self, waker: &Waker) -> Displaced {
+        match &mut self.leader {
+            Leader::Here(place) => replace(place, waker),
+            Leader::Gone => None,
+        }
+    }
+
     /// The leader's poll gave nothing yet. Answers the future if the leader must spawn it.
-    pub(crate) fn rest(&mut self, future: F, waker: &Waker) -> Option<(F, H)> {
-        self.leader = Leader::Here(Some(waker.clone()));
+    pub(crate) fn rest(&mut self, future: F, waker: &Waker) -> (Option<(F, H)>, Displaced) {
+        let displaced = self.leader_waits(waker);
         match mem::replace(&mut self.phase, Phase::Running) {
             Phase::Polling {
                 promote: Some(runtime),
-            } => Some((future, runtime)),
+            } => (Some((future, runtime)), displaced),
             _ => {
                 self.phase = Phase::Inline(future);
-                None
+                (None, displaced)
             }
         }
     }
@@ -220,19 +166,23 @@ impl<F, O, V, H> State<F, O, V, H> {
     }
 
     /// The leader's future was dropped by its caller, or has its answer.
-    pub(crate) fn leader_leaves(&mut self) -> Left<F, O> {
-        self.leader = Leader::Gone;
-        match mem::replace(&mut self.phase, Phase::Closing) {
-            Phase::Inline(future) => Left::Close(future),
+    pub(crate) fn leader_leaves(&mut self) -> Left<F, O, H> {
+        let displaced = match mem::replace(&mut self.leader, Leader::Gone) {
+            Leader::Here(waker) => waker,
+            Leader::Gone => None,
+        };
+        let duty = match mem::replace(&mut self.phase, Phase::Closing) {
+            Phase::Inline(future) => Duty::Close(future),
             Phase::Handed(output) => {
                 self.phase = Phase::Over;
-                Left::Output(output)
+                Duty::Output(output)
             }
             other => {
                 self.phase = other;
                 self.wake_deserted_task()
             }
-        }
+        };
+        Left { displaced, duty }
     }
 
     // A follower.
@@ -244,47 +194,41 @@ impl<F, O, V, H> State<F, O, V, H> {
         match &self.phase {
             Phase::Landed(value) => Seated::Landed(value.clone()),
             Phase::Handed(_) | Phase::Over => Seated::Again,
-            _ => {
-                self.seats.set(seat, waker);
-                Seated::Wait
+            _ => Seated::Wait(self.seats.set(seat, waker)),
+        }
+    }
+
+    pub(crate) fn leave_seat(&mut self, seat: Seat) -> Left<F, O, H> {
+        let displaced = self.seats.free(seat);
+        let duty = match &mut self.phase {
+            Phase::Polling { promote } if self.seats.taken() == 0 => {
+                promote.take().map_or(Duty::Nothing, Duty::StayInline)
             }
-        }
+            _ => self.wake_deserted_task(),
+        };
+        Left { displaced, duty }
     }
 
-    pub(crate) fn leave_seat(&mut self, seat: Seat) -> Left<F, O> {
-        self.seats.free(seat);
-        if self.seats.taken() == 0
-            && let Phase::Polling { promote } = &mut self.phase
-        {
-            *promote = None;
-        }
-        self.wake_deserted_task()
-    }
-
-    fn wake_deserted_task(&mut self) -> Left<F, O> {
+    fn wake_deserted_task(&mut self) -> Duty<F, O, H> {
         if self.is_deserted()
             && let Phase::Running = self.phase
             && let Some(waker) = self.task.take()
         {
-            return Left::WakeTask(waker);
+            return Duty::WakeTask(waker);
         }
-        Left::Nothing
+        Duty::Nothing
     }
 
     // The task.
 
-    /// The task is polled. False when nobody waits any more: drop the future, then call
-    /// [`State::closed`]. Until this is asked, a newcomer may still join a deserted flight.
-    pub(crate) fn wanted(&mut self, waker: &Waker) -> bool {
+    /// The task is polled. When nobody waits any more: drop the future, then call [`State::closed`]. Until
+    /// this is asked, a newcomer may still join a deserted flight.
+    pub(crate) fn wanted(&mut self, waker: &Waker) -> Wanted {
         if self.is_deserted() {
             self.phase = Phase::Closing;
-            return false;
+            return Wanted::No;
         }
-        match &mut self.task {
-            Some(old) => old.clone_from(waker),
-            none => *none = Some(waker.clone()),
-        }
-        true
+        Wanted::Yes(replace(&mut self.task, waker))
     }
 
     /// The call gave its output. If only the leader is left it gets it untouched, else it comes back.
@@ -297,7 +241,10 @@ impl<F, O, V, H> State<F, O, V, H> {
         };
         let waker = waker.take();
         self.phase = Phase::Handed(output);
-        Ok(Wake(waker.into_iter().collect()))
+        Ok(Wake {
+            wakers: waker.into_iter().collect(),
+            displaced: self.task.take(),
+        })
     }
 
     // The end.
@@ -319,7 +266,9 @@ impl<F, O, V, H> State<F, O, V, H> {
         if let Leader::Here(waker) = &mut self.leader {
             wakers.extend(waker.take());
         }
-        self.task = None;
-        Wake(wakers)
+        Wake {
+            wakers,
+            displaced: self.task.take(),
+        }
     }
 }
