@@ -138,6 +138,52 @@ impl<T> fmt::Debug for Running<T> {
     }
 }
 
+/// A place for one piece of work that is to be spawned: a drain waits for it already. Made by
+/// [`Detached::reserve`], and given back when it is dropped.
+#[must_use = "dropped, the place is given back"]
+pub struct Place {
+    counted: Counted,
+    runtime: tokio::runtime::Handle,
+    carries: Arc<[Arc<dyn Carry>]>,
+}
+
+impl Place {
+    /// Spawns `work` on the runtime that the place was reserved on.
+    pub fn spawn<F>(self, work: F) -> Running<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let Self {
+            counted,
+            runtime,
+            carries,
+        } = self;
+        let (tell, result) = oneshot::channel();
+        let work = async move {
+            let _counted = counted;
+            // The work is dropped with its panic: nobody sees what it left half done.
+            let result = AssertUnwindSafe(work).catch_unwind().await;
+            let _ = tell.send(result.map_err(|_: Box<dyn Any + Send>| CutShort::Panicked));
+        };
+        #[cfg(feature = "tracing")]
+        let work = tracing::Instrument::in_current_span(work);
+        if carries.is_empty() {
+            runtime.spawn(work);
+        } else {
+            let work: BoxFuture<'static, ()> = Box::pin(work);
+            runtime.spawn(carries.iter().fold(work, |work, c| c.carry(work)));
+        }
+        Running { result }
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Place").finish_non_exhaustive()
+    }
+}
+
 /// Counts one piece of work until it is gone, however it ends.
 struct Counted(Arc<Count>);
 
@@ -197,27 +243,24 @@ impl Detached {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let counted = Counted::in_(&self.count)?;
-        let runtime = tokio::runtime::Handle::try_current().map_err(|_| NotSpawned::NoRuntime)?;
-        let (tell, result) = oneshot::channel();
-        let work = async move {
-            let _counted = counted;
-            // The work is dropped with its panic: nobody sees what it left half done.
-            let result = AssertUnwindSafe(work).catch_unwind().await;
-            let _ = tell.send(result.map_err(|_: Box<dyn Any + Send>| CutShort::Panicked));
-        };
-        #[cfg(feature = "tracing")]
-        let work = tracing::Instrument::in_current_span(work);
-        if self.carries.is_empty() {
-            runtime.spawn(work);
-        } else {
-            let work: BoxFuture<'static, ()> = Box::pin(work);
-            runtime.spawn(self.carries.iter().fold(work, |work, c| c.carry(work)));
-        }
-        Ok(Running { result })
+        Ok(self.reserve()?.spawn(work))
     }
 
-    /// How many pieces of work are under way.
+    /// A place for work that may have to be spawned in a moment, for instance when a claim is granted: a
+    /// drain waits for it from now on, so nothing can begin behind its back.
+    ///
+    /// # Errors
+    ///
+    /// [`NotSpawned`]: shutting down, or no runtime here.
+    pub fn reserve(&self) -> Result<Place, NotSpawned> {
+        Ok(Place {
+            counted: Counted::in_(&self.count)?,
+            runtime: tokio::runtime::Handle::try_current().map_err(|_| NotSpawned::NoRuntime)?,
+            carries: Arc::clone(&self.carries),
+        })
+    }
+
+    /// How many pieces of work are under way, reserved places included.
     pub fn running(&self) -> usize {
         self.count.running.load(Ordering::SeqCst)
     }
@@ -329,6 +372,23 @@ mod tests {
         assert_eq!(Refusal::from(refused).code(), Code::ShuttingDown);
         assert_eq!(detached.running(), 1, "the refused one is not counted");
         drop(running);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_drain_waits_for_reserved_places() {
+        let detached = detached();
+        let (used, given_back) = (detached.reserve().unwrap(), detached.reserve().unwrap());
+        let work = async move {
+            tokio::time::sleep(SECOND).await;
+            drop(given_back);
+            let working = used.spawn(tokio::time::sleep(SECOND));
+            assert!(working.await.is_ok(), "closed, but it has its place");
+        };
+        let begun = tokio::time::Instant::now();
+        let (drained, ()) = tokio::join!(detached.drain(SECOND * 3), work);
+        assert!(drained);
+        assert_eq!(begun.elapsed(), SECOND * 2);
+        assert_eq!(detached.reserve().unwrap_err(), NotSpawned::ShuttingDown);
     }
 
     #[test]

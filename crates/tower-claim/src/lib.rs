@@ -34,7 +34,7 @@ pub mod http;
 #[cfg(any(test, feature = "testing"))]
 pub use clock::TokioClock;
 pub use clock::{Clock, Moment, SystemClock};
-pub use detached::{Carry, CutShort, Detached, NotSpawned, Running};
+pub use detached::{Carry, CutShort, Detached, NotSpawned, Place, Running};
 pub use entropy::{Entropy, OsEntropy};
 pub use error::{ConfigError, StoreError};
 pub use fingerprint::{Fingerprint, FingerprintBuilder};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tower_claim::store::{DoneRecord, State, Value, Watched};
-use tower_claim::{Attempt, Claim, Code, Fingerprint, Key, Refusal, StoreError, Token};
+use tower_claim::{Attempt, Claim, Code, Fingerprint, Key, Place, Refusal, StoreError, Token};
 
 use crate::record;
 use crate::reply::Reply;
@@ -30,8 +30,8 @@ const WATCH_PAUSE: Duration = Duration::from_millis(50);
     reason = "made once per request and taken apart at once"
 )]
 pub(crate) enum Admitted {
-    /// It runs, under this claim.
-    Run(Claim),
+    /// It runs, under this claim, in this place.
+    Run(Claim, Place),
     Answer(Reply),
 }
 
@@ -56,15 +56,21 @@ impl Shared {
         let mut watched = Token::ZERO;
         let terms = self.terms.labelled(format!("idempotency {}", key.prefix()));
         loop {
+            // Before the claim: else a drain could be over, and its process gone, before the claim is.
+            let place = match self.detached.reserve() {
+                Ok(place) => place,
+                Err(why) => return Admitted::Answer(self.refused(why.into()).into()),
+            };
             let claimed = self
                 .keeper
                 .claim(key, Some(print), &terms, Token::ZERO)
                 .await;
             let busy = match claimed {
-                Ok(Attempt::Granted(claim)) => return Admitted::Run(claim),
+                Ok(Attempt::Granted(claim)) => return Admitted::Run(claim, place),
                 Ok(Attempt::Busy(busy)) => busy,
                 other => return Admitted::Answer(self.answer(other)),
             };
+            drop(place);
             if !busy.same_fingerprint {
                 return Admitted::Answer(self.reused());
             }
@@ -119,13 +125,18 @@ impl Shared {
 
     /// What a repeat would be told, for a run whose outcome was not accepted: it was taken over, and what
     /// it did must not be sent as if it stood. Never runs anything.
-    pub(crate) async fn answer_after_loss(&self, key: Key) -> Reply {
+    ///
+    /// Who took over may have given the key back, and another payload may have it by now.
+    pub(crate) async fn answer_after_loss(&self, key: Key, print: Fingerprint) -> Reply {
         let store = self.keeper.store();
         let record = match store.dyn_peek(key).await {
             Ok(Some(record)) => record,
             Ok(None) => return self.in_progress(Duration::ZERO),
             Err(error) => return self.store_failed(&error),
         };
+        if record.state != State::Free && record.fingerprint != Some(print) {
+            return self.reused();
+        }
         match record.state {
             State::Unknown => self.unknown(),
             State::Done => {

@@ -27,6 +27,8 @@ use crate::wait::Followers;
 
 /// `Idempotency-Key`.
 const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
+/// What changes something.
+const METHODS: [Method; 4] = [Method::POST, Method::PATCH, Method::PUT, Method::DELETE];
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const MIB: usize = 1024 * 1024;
 
@@ -75,7 +77,6 @@ pub struct IdempotencyBuilder {
 
 impl IdempotencyBuilder {
     pub(crate) fn new(store: Arc<dyn DynClaimStore>) -> Self {
-        let methods = [Method::POST, Method::PATCH, Method::PUT, Method::DELETE];
         Self {
             store,
             clock: Arc::new(SystemClock),
@@ -83,7 +84,7 @@ impl IdempotencyBuilder {
             run_on: RunOn::Thread,
             entry: EntryRules {
                 layer: LayerId::next(),
-                gate: Gate::new().methods(methods),
+                gate: Gate::new(),
                 source: KeySource::header(HEADER, KeySyntax::Lenient),
                 require_key: false,
                 scope: None,
@@ -210,7 +211,8 @@ impl IdempotencyBuilder {
     }
 
     /// Limits the layer to methods, routes and a predicate, and holds the switch that turns it off, or to
-    /// observe-only, while it runs. Default: POST, PATCH, PUT and DELETE on every route. In observe-only
+    /// observe-only, while it runs. Default: POST, PATCH, PUT and DELETE on every route; a gate that names no
+    /// methods stands for these four. In observe-only
     /// mode requests pass untouched; [`Counts`](crate::Counts) tell how many would have been guarded.
     ///
     /// ```
@@ -297,6 +299,11 @@ impl IdempotencyBuilder {
     /// How many handlers run detached at once, in all; one more is refused (503 `overloaded`). Limits and
     /// timeouts outside of this layer do not bound them: a caller that is gone frees its place there while
     /// its handler runs on. Default: 10,000.
+    ///
+    /// A handler that hangs keeps its place until it ends, also when its key is free again after
+    /// [`max_hold`](Self::max_hold): it still has its memory and its connections, and a limit that no longer
+    /// counts it would bound nothing. Put a timeout *inside* of this layer, around the handler: what it drops
+    /// is an error, which frees the key and the place.
     pub fn max_in_flight(mut self, limit: usize) -> Self {
         self.max_in_flight = limit;
         self
@@ -436,6 +443,7 @@ impl IdempotencyBuilder {
 
     fn assemble(self, keeper: Keeper, terms: Terms) -> IdempotencyLayer {
         let mut entry = self.entry;
+        entry.gate = entry.gate.or_methods(METHODS);
         entry.source = self
             .derived
             .unwrap_or_else(|| KeySource::header(self.header, self.syntax));
@@ -452,6 +460,7 @@ impl IdempotencyBuilder {
             outcome: self.outcome,
             render: self.render,
             detached: self.detached.with_clock(self.clock),
+            max_in_flight: self.max_in_flight,
             in_flight: Arc::new(Semaphore::new(self.max_in_flight)),
             counters: Counters::default(),
         })

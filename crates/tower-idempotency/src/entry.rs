@@ -50,8 +50,9 @@ impl EntryRules {
         }
         let entry = match self.read(parts) {
             Ok(None) => return Entry::Pass,
-            // A layer value on a route and on the router around it is one guard, not two.
-            Ok(Some(_)) if self.is_within(parts) => return Entry::Pass,
+            // A layer value on a route and on the router around it is one guard, not two; also where
+            // something between them took the key off.
+            Ok(Some(_)) | Err(_) if self.is_within(parts) => return Entry::Pass,
             Ok(Some(guarded)) => Entry::Guard(guarded),
             Err(refusal) => Entry::Refuse(refusal),
         };

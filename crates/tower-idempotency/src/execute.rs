@@ -108,8 +108,8 @@ where
     });
     let admitted = admitted.await;
     drop(waiting);
-    let claim = match admitted {
-        Admitted::Run(claim) => claim,
+    let (claim, place) = match admitted {
+        Admitted::Run(claim, place) => (claim, place),
         Admitted::Answer(reply) => {
             if let Reply::Refuse(_) = reply {
                 row.rejected();
@@ -135,16 +135,14 @@ where
     let open = OpenRun {
         shared: Arc::clone(&shared),
         key: entry.key,
+        print,
         run,
         responder: responder.clone(),
         row: row.clone(),
         _permit: permit,
     };
     let execution = execute(open, inner, request, answer);
-    let running = match shared.detached.spawn(row.clone().scope(execution)) {
-        Ok(running) => running,
-        Err(why) => return refuse(shared.refused(why.into())),
-    };
+    let running = place.spawn(row.clone().scope(execution));
     // The answer comes before the end of the task where the response streams.
     if let Ok(answer) = answered.await {
         return answer;

@@ -7,8 +7,9 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
+use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -18,6 +19,7 @@ use http_body::{Body, Frame};
 use http_body_util::BodyExt;
 use tokio::sync::oneshot;
 use tower_claim::store::Value;
+use tower_claim::{Code, Renewal};
 
 use crate::body::{Fed, Feed, ResponseBody, Whole};
 use crate::execute::Answer;
@@ -75,7 +77,7 @@ impl Verdict {
     fn by_head<R>(open: &OpenRun, response: &Response<R>) -> Self {
         if open.run.is_marked() {
             Self::Now(Outcome::Keep)
-        } else if response.extensions().get::<NoEffect>().is_some() {
+        } else if is_no_answer(response) {
             Self::Now(Outcome::Release)
         } else if !open.is_grpc(response.headers()) {
             Self::Now((open.shared.outcome)(response.status()))
@@ -93,6 +95,12 @@ impl Verdict {
             Self::InTrailers => grpc_outcome(trailers),
         }
     }
+}
+
+/// Turned away before any effect, by its own word; or a refusal of a layer inside.
+fn is_no_answer<R>(response: &Response<R>) -> bool {
+    let extensions = response.extensions();
+    extensions.get::<NoEffect>().is_some() || extensions.get::<Code>().is_some()
 }
 
 fn known_length<R: Body>(response: &Response<R>) -> Option<u64> {
@@ -119,7 +127,10 @@ where
         if body.is_end_stream() {
             break End::Whole;
         }
-        match next_frame(&mut body).await {
+        let Some(frame) = before_the_claim_ends(open, next_frame(&mut body)).await else {
+            break End::Outlasted;
+        };
+        match frame {
             None => break End::Whole,
             Some(Ok(frame)) => match tape.keep(frame) {
                 Ok(_) => {}
@@ -138,6 +149,12 @@ where
             let settled = open.finish(Value::Tombstone).await;
             let (feed, fed) = tape.into_fed();
             let _ = feed.send(Fed::Frame(frame));
+            let _ = feed.send(Fed::Rest(body));
+            (settled, fed)
+        }
+        End::Outlasted => {
+            let settled = open.finish(Value::Tombstone).await;
+            let (feed, fed) = tape.into_fed();
             let _ = feed.send(Fed::Rest(body));
             (settled, fed)
         }
@@ -167,20 +184,11 @@ async fn stream<R>(
 ) where
     R: Body<Data = Bytes>,
 {
-    // Nobody listens any more and the claim is gone, `max_hold` at the latest: this never ends.
-    let given_up = async {
-        feed.closed().await;
-        open.run.lost().await;
-    };
-    let mut given_up = pin!(given_up);
     loop {
-        let frame = tokio::select! {
-            biased;
-            frame = next_frame(&mut body) => frame,
-            () = &mut given_up => {
-                open.finish(Value::Tombstone).await;
-                break;
-            }
+        let Some(frame) = before_the_claim_ends(open, next_frame(&mut body)).await else {
+            open.finish(Value::Tombstone).await;
+            let _ = feed.send(Fed::Rest(body));
+            break;
         };
         match frame {
             None => {
@@ -212,6 +220,22 @@ async fn stream<R>(
     }
 }
 
+/// The next frame; `None` when the claim ends before it comes, after `max_hold` at the latest. The handler has
+/// answered, so its work is done: before another may run it again, it is kept as done, and the rest of the
+/// response goes on alone.
+async fn before_the_claim_ends<T>(open: &OpenRun, frame: impl Future<Output = T>) -> Option<T> {
+    let frame = tokio::select! {
+        biased;
+        frame = frame => frame,
+        // Made when the frame is not there at once.
+        _ = async { open.run.lost().await } => return None,
+    };
+    if let Renewal::Progress { .. } = open.shared.terms.renewal() {
+        open.run.touch();
+    }
+    Some(frame)
+}
+
 /// The response is there, to its end.
 async fn settle_whole(open: &OpenRun, verdict: Verdict, head: Head, tape: &Tape) -> Settled {
     match verdict.at_the_end(open, tape.trailers.as_ref()) {
@@ -228,6 +252,8 @@ enum End<E> {
     Whole,
     /// With this frame it is over the cap.
     Over(Frame<Bytes>),
+    /// It lasts longer than the claim can be held.
+    Outlasted,
     Broken(Broken<E>),
 }
 

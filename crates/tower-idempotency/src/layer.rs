@@ -58,7 +58,8 @@ impl IdempotencyLayer {
 
     /// How many handlers run, or stream a response that is being kept.
     pub fn in_flight(&self) -> usize {
-        self.shared.detached.running()
+        let free = self.shared.in_flight.available_permits();
+        self.shared.max_in_flight.saturating_sub(free)
     }
 
     /// For shutdown: refuses new runs (`shutting-down`; requests without a key still pass), and waits for

@@ -57,7 +57,7 @@
 //! 3. The key is claimed, with a fingerprint of method, original path, query, content type and body. Another
 //!    payload is refused (422) before a run that is going is told of (409).
 //! 4. The handler runs in a task of its own. It finds an [`IdempotentRun`] in the extensions.
-//! 5. Its answer is an outcome to keep, or not ([`default_outcome`], [`NoEffect`]). What is kept is recorded
+//! 5. Its answer is an outcome to keep, or not ([`default_outcome`], [`NoEffect`]; never a refusal of a layer inside). What is kept is recorded
 //!    first and sent then; a body of unknown length streams out while it is kept, and only its end waits.
 //!
 //! # Refusals

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use tokio::sync::OwnedSemaphorePermit;
-use tower_claim::Key;
 use tower_claim::store::{Finish, Value};
+use tower_claim::{Claim, Code, Fingerprint, Key, Refusal};
 
+use crate::record::Head;
 use crate::reply::{Reply, Responder};
 use crate::run::IdempotentRun;
 use crate::shared::Shared;
@@ -17,6 +18,7 @@ use crate::stage::Row;
 pub(crate) struct OpenRun {
     pub(crate) shared: Arc<Shared>,
     pub(crate) key: Key,
+    pub(crate) print: Fingerprint,
     pub(crate) run: IdempotentRun,
     pub(crate) responder: Responder,
     pub(crate) row: Row,
@@ -68,9 +70,30 @@ impl OpenRun {
     pub(crate) async fn release(&self) -> Settled {
         if let Some(claim) = self.run.end() {
             self.shared.counters.released.add();
-            let _ = claim.release().await;
+            if self.run.mark_is_in_doubt() && self.is_marked_all_the_same(&claim).await {
+                self.give_back_marked(claim).await;
+            } else {
+                let _ = claim.release().await;
+            }
         }
         Settled::Stands
+    }
+
+    /// The store did not say yes to the mark, so the work was not begun; but the mark may have arrived.
+    async fn is_marked_all_the_same(&self, claim: &Claim) -> bool {
+        let record = self.shared.keeper.store().dyn_peek(self.key).await;
+        record.is_ok_and(|record| record.is_some_and(|r| r.marked && r.token == claim.token()))
+    }
+
+    /// A marked claim that is released becomes unknown, which would lock the key for a day though nothing
+    /// was done. Finished with a short keep, it is free after a lease.
+    async fn give_back_marked(&self, claim: Claim) {
+        let keep = self.shared.terms.lease();
+        let refusal = Refusal::new(Code::StoreUnavailable).with_retry_after(keep);
+        let again = refusal.to_response(self.responder.is_grpc());
+        let head = Head::new(again.status(), again.headers(), &self.shared.headers);
+        let again = head.with_body(std::iter::once(again.body()), None);
+        let _ = claim.finish(Value::Kept(again), keep).await;
     }
 
     /// The handler panicked, or its body did.
@@ -82,10 +105,18 @@ impl OpenRun {
 
     /// What the caller of a superseded run is told.
     pub(crate) async fn answer_after_loss(&self) -> Reply {
-        self.shared.answer_after_loss(self.key).await
+        self.shared.answer_after_loss(self.key, self.print).await
     }
 
     pub(crate) fn is_grpc(&self, headers: &HeaderMap) -> bool {
         self.responder.is_grpc() || tower_claim::http::is_grpc(headers)
+    }
+}
+
+/// Unsettled, where a callback panicked or the runtime shuts down. A clone of the run that the handler left
+/// behind must not keep the claim.
+impl Drop for OpenRun {
+    fn drop(&mut self) {
+        drop(self.run.end());
     }
 }

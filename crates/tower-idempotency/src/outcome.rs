@@ -30,14 +30,18 @@ pub enum Outcome {
     Release,
 }
 
-/// The rule that holds when none is set: 2xx, 3xx and 4xx are kept, but 408, 425 and 429, which ask for
+/// The rule that holds when none is set: 2xx, 3xx and 4xx are kept, but 408, 423, 425 and 429, which ask for
 /// another try, and everything else (5xx) is not.
 ///
 /// The source of the rule is what broke elsewhere: a 503 pinned for a day, a 429 replayed when the quota
-/// was there again.
+/// was there again, a 423 when the lock was long gone.
+///
+/// Whatever the rule: a refusal that a layer of this family inside made (its [`Code`](tower_claim::Code) is in
+/// the response's extensions) is no outcome. A lease held by another, a fence that refuses a stale token, an
+/// idempotency layer whose first run is still going: a repeat asks them again.
 pub fn default_outcome(status: StatusCode) -> Outcome {
     match status.as_u16() {
-        408 | 425 | 429 => Outcome::Release,
+        408 | 423 | 425 | 429 => Outcome::Release,
         200..=499 => Outcome::Keep,
         _ => Outcome::Release,
     }
@@ -64,7 +68,7 @@ mod tests {
 
     #[test]
     fn what_asks_for_another_try_is_not_kept() {
-        for status in [100, 101, 408, 425, 429, 500, 502, 503, 504, 599, 999] {
+        for status in [100, 101, 408, 423, 425, 429, 500, 502, 503, 504, 599, 999] {
             let status = StatusCode::from_u16(status).unwrap();
             assert_eq!(default_outcome(status), Outcome::Release, "{status}");
         }

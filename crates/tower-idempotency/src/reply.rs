@@ -1,6 +1,5 @@
 //! Answers that this layer makes itself.
 
-use bytes::Bytes;
 use http::header::{HeaderName, HeaderValue};
 use http::{HeaderMap, Response};
 use http_body::Body;
@@ -59,11 +58,7 @@ impl Responder {
     }
 
     fn refuse<R: Body>(&self, refusal: &Refusal) -> Response<ResponseBody<R>> {
-        let response = refusal.to_response(self.grpc);
-        let response: Response<Bytes> = match &self.render {
-            Some(render) => render(refusal, response),
-            None => response,
-        };
+        let response = refusal.to_response_by(self.render.as_ref(), self.grpc);
         response.map(|bytes| ResponseBody::whole(Whole::of(bytes, None)))
     }
 }

@@ -41,6 +41,9 @@ struct Inner {
     took_over: Option<TookOver>,
     /// Gone when the run is over.
     claim: Mutex<Option<Claim>>,
+    /// A mark was sent.
+    mark_sent: AtomicBool,
+    /// And the store said yes.
     marked: AtomicBool,
     layer: LayerId,
     outer: Option<IdempotentRun>,
@@ -60,6 +63,7 @@ impl IdempotentRun {
                 attempt: claim.attempt(),
                 took_over: claim.took_over().cloned(),
                 claim: Mutex::new(Some(claim)),
+                mark_sent: AtomicBool::new(false),
                 marked: AtomicBool::new(false),
                 layer,
                 outer,
@@ -110,6 +114,22 @@ impl IdempotentRun {
         }
     }
 
+    /// The work moved, and is now at `progress`, a number of its own: whoever takes over is told. Under
+    /// [`Renewal::Progress`](tower_claim::Renewal::Progress) the claim is renewed only while this is called,
+    /// or while the frames of the response come.
+    pub fn progress(&self, progress: u64) {
+        if let Some(claim) = self.claim() {
+            claim.progress(progress);
+        }
+    }
+
+    /// A frame of the response came.
+    pub(crate) fn touch(&self) {
+        if let Some(claim) = self.claim() {
+            claim.touch();
+        }
+    }
+
     /// Says that what follows cannot be taken back or tried twice: a payment, a letter. Go on only after
     /// `Ok`. One trip to the store.
     ///
@@ -120,8 +140,8 @@ impl IdempotentRun {
     /// # Errors
     ///
     /// [`PointRefused`] when the claim is lost, when the store does not answer clearly, or when its
-    /// engine may forget what it answered. The work must not begin then. The mark may be in the record all
-    /// the same, where the answer was lost.
+    /// engine may forget what it answered. The work must not begin then: answer with the error, and a repeat
+    /// runs; where the answer was lost and the mark is in the record all the same, after one lease.
     ///
     /// # Cancellation
     ///
@@ -130,6 +150,7 @@ impl IdempotentRun {
         let Some(claim) = self.claim() else {
             return Err(NoPointOfNoReturn::Lost(Loss::Ended).into());
         };
+        self.inner.mark_sent.store(true, Ordering::Release);
         claim.point_of_no_return().await?;
         self.inner.marked.store(true, Ordering::Release);
         Ok(())
@@ -137,6 +158,10 @@ impl IdempotentRun {
 
     pub(crate) fn is_marked(&self) -> bool {
         self.inner.marked.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn mark_is_in_doubt(&self) -> bool {
+        self.inner.mark_sent.load(Ordering::Acquire) && !self.is_marked()
     }
 
     /// Whether this layer, or one around the run, is already at work on the request.

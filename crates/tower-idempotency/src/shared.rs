@@ -33,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) outcome: OutcomeRule,
     pub(crate) render: Option<RenderRefusal>,
     pub(crate) detached: Detached,
+    pub(crate) max_in_flight: usize,
+    /// The free places.
     pub(crate) in_flight: Arc<Semaphore>,
     pub(crate) counters: Counters,
 }

@@ -23,11 +23,7 @@ impl Refuse {
     }
 
     pub(crate) fn respond(&self, refusal: &Refusal, grpc: bool) -> Response<Bytes> {
-        let response = refusal.to_response(grpc);
-        match &self.0 {
-            Some(render) => render(refusal, response),
-            None => response,
-        }
+        refusal.to_response_by(self.0.as_ref(), grpc)
     }
 }
 

@@ -89,6 +89,15 @@ impl Gate {
         self
     }
 
+    /// Only these methods, where the gate names none: the default of a layer.
+    #[must_use]
+    pub fn or_methods(self, methods: impl IntoIterator<Item = Method>) -> Self {
+        if self.methods.is_some() {
+            return self;
+        }
+        self.methods(methods)
+    }
+
     /// Only these paths: whole original paths, or prefixes that end in `/*` (`/orders/*` is every path
     /// below `/orders/`). All by default.
     #[must_use]

@@ -30,6 +30,8 @@ impl Refusal {
     ///
     /// The problem's `type` is the relative reference `/problems/` followed by the code's name. Members:
     /// `type`, `title`, `status`, `code`, and `detail` and `reason` where there are any. Never cached.
+    ///
+    /// The [`Code`](crate::Code) is in the response's extensions: a layer outside can tell it from an answer.
     pub fn to_response(&self, grpc: bool) -> Response<Bytes> {
         let mut response = if grpc {
             self.grpc_response()
@@ -41,6 +43,19 @@ impl Refusal {
         if let Some(secs) = self.retry_after_secs() {
             headers.insert(RETRY_AFTER, HeaderValue::from(secs));
         }
+        response.extensions_mut().insert(self.code());
+        response
+    }
+
+    /// The same in the user's own words, where there are some. They may be put into a new response: it is a
+    /// refusal all the same.
+    pub fn to_response_by(&self, render: Option<&RenderRefusal>, grpc: bool) -> Response<Bytes> {
+        let response = self.to_response(grpc);
+        let Some(render) = render else {
+            return response;
+        };
+        let mut response = render(self, response);
+        response.extensions_mut().insert(self.code());
         response
     }
 
@@ -143,6 +158,19 @@ mod tests {
             response.body(),
             r#"{"type":"/problems/lease-lost","title":"The lease was lost while working","status":409,"code":"lease-lost","detail":"the \"heartbeat\"\u000astopped","reason":"stalled"}"#
         );
+    }
+
+    #[test]
+    fn a_refusal_stays_one_in_other_words() {
+        let words: RenderRefusal = Arc::new(|_, _| Response::new(Bytes::from_static(b"no")));
+        let refusal = Refusal::new(Code::Leased);
+        for response in [
+            refusal.to_response(false),
+            refusal.to_response(true),
+            refusal.to_response_by(Some(&words), false),
+        ] {
+            assert_eq!(response.extensions().get(), Some(&Code::Leased));
+        }
     }
 
     #[test]

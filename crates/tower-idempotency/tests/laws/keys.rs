@@ -464,3 +464,43 @@ async fn settings_that_cannot_work_are_refused_when_built() {
         "shorter than the lease"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_gate_that_names_no_methods_leaves_safe_ones_alone() {
+    let app = App::new();
+    let gate = Gate::new().routes(["/orders"]);
+    let service = app.under(&app.builder().gate(gate).build().unwrap());
+    for method in [Method::GET, Method::HEAD, Method::OPTIONS] {
+        let ask = post("/orders").method(method).key("k").no_body();
+        for _ in 0..2 {
+            ask.send(&service).await.assert_fresh(201);
+        }
+    }
+    assert_eq!(app.records(), 0);
+    let named = Gate::new().methods([Method::GET]);
+    let service = app.under(&app.builder().gate(named).build().unwrap());
+    let ask = post("/orders").method(Method::GET).key("k").no_body();
+    let first = ask.send(&service).await;
+    ask.send(&service).await.assert_replay_of(&first);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_layer_met_twice_does_not_ask_twice_for_a_key_that_was_taken_off() {
+    let app = App::new();
+    let layer = app.builder().require_key().require_scope().build().unwrap();
+    let inner = app.under(&layer);
+    let stripping = tower::service_fn(move |mut request: http::Request<_>| {
+        request.headers_mut().remove("idempotency-key");
+        let request = request.map(|_: tower_idempotency::RequestBody<Body>| body_of("{}"));
+        let inner = inner.clone();
+        async move {
+            let response = tower::ServiceExt::oneshot(inner, request).await?;
+            Ok::<_, std::io::Error>(response.map(BodyExt::boxed_unsync))
+        }
+    });
+    let service = tower::Layer::layer(&layer, tower::util::BoxCloneSyncService::new(stripping));
+    let ask = post("/orders").key("k").header("x-tenant", "t");
+    let first = ask.send(&service).await;
+    first.assert_fresh(201);
+    ask.send(&service).await.assert_replay_of(&first);
+}

@@ -165,3 +165,62 @@ async fn the_handler_sees_its_key_its_attempt_and_whom_it_took_over() {
     assert!(second.check().is_err());
     assert!(second.point_of_no_return().await.is_err());
 }
+
+/// The key was given back by who took over, and then used for something else.
+#[tokio::test(start_paused = true)]
+async fn the_caller_of_a_late_run_is_never_answered_with_anothers_payload() {
+    let app = App::new();
+    let service = app.under(&lapsing(&app).build().unwrap());
+    let ask = post("/orders").key("k");
+    let late = spawn(&service, ask.clone().flags("delay=1000"));
+    let later = spawn(&service, post("/orders").key("k2").flags("delay=1000"));
+    tokio::time::sleep(ms(300)).await;
+    for key in ["k", "k2"] {
+        let again = post("/orders").key(key).flags("status=503");
+        again.send(&service).await.assert_fresh(503);
+    }
+    let other = ask.clone().body("other").send(&service).await;
+    other.assert_fresh(201);
+    let _busy = spawn(
+        &service,
+        post("/orders").key("k2").body("other").flags("delay=1000"),
+    );
+    late.await.unwrap().assert_refused(422, "key-reused");
+    later.await.unwrap().assert_refused(422, "key-reused");
+}
+
+/// What streams on, or never comes, must not be run again when the claim can be held no longer.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_outlasts_its_claim_is_remembered_as_done() {
+    let app = App::new();
+    let layer = app.builder().lease(ms(200)).max_hold(ms(1000));
+    let layer = layer.build().unwrap();
+    let service = app.under(&layer);
+    for (key, flags) in [
+        ("unknown", "size=50&chunks=50&chunk_delay=100&nolen"),
+        ("known", "size=50&chunks=50&chunk_delay=100"),
+        ("never", "size=2&chunks=2&chunk_delay=100000000"),
+        ("endless", "size=2&chunks=2&chunk_delay=100000000&nolen"),
+    ] {
+        let effects = app.effects();
+        let ask = post("/orders").key(key);
+        let first = spawn(&service, ask.clone().flags(flags));
+        tokio::time::sleep(ms(900)).await;
+        ask.send(&service).await.assert_refused(409, "in-progress");
+        for _ in 0..10 {
+            tokio::time::sleep(ms(100)).await;
+            let again = ask.send(&service).await;
+            assert!(
+                !again.is_replay() && again.status == 409,
+                "{key}: {again:?}"
+            );
+        }
+        let again = ask.send(&service).await;
+        again.assert_refused(409, "response-not-kept");
+        assert_eq!(app.effects(), effects + 1, "{key}");
+        assert_eq!(layer.in_flight(), 0, "{key}: its place is free");
+        if key.ends_with("known") {
+            assert_eq!(first.await.unwrap().text().len(), 50, "{key}");
+        }
+    }
+}

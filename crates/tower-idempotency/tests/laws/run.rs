@@ -1,7 +1,12 @@
 //! The life of a handler: it runs to its end, and how it ends decides what a repeat gets.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use futures_util::future::{BoxFuture, join_all};
-use tower_idempotency::{Outcome, default_outcome};
+use tower_claim::testing::{Fault, Operation};
+use tower_claim::{Code, Refusal};
+use tower_idempotency::{IdempotentRun, Outcome, RequestBody, default_outcome};
 
 use crate::support::*;
 
@@ -264,4 +269,112 @@ async fn what_is_told_to_be_carried_reaches_the_detached_handler() {
     assert_eq!(answer.text(), "ada");
     let other = post("/orders").key("k2").send(&service).await;
     assert_eq!(other.text(), "nobody");
+}
+
+/// A lease, a fence, a limit inside: its refusal, kept for a day, would be replayed when the resource has long
+/// been free again.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_of_a_layer_inside_is_no_outcome() {
+    let app = App::new();
+    for &code in Code::ALL {
+        let layer = app.builder().build().unwrap();
+        let calls = Arc::new(AtomicU64::new(0));
+        let handler = tower::service_fn(move |_: http::Request<RequestBody<Body>>| {
+            let first = calls.fetch_add(1, Ordering::SeqCst) == 0;
+            let answer = if first {
+                Refusal::new(code).to_response(false).map(body_of)
+            } else {
+                http::Response::new(body_of("done"))
+            };
+            async move { Ok::<_, std::io::Error>(answer) }
+        });
+        let service = tower::Layer::layer(&layer, tower::util::BoxCloneSyncService::new(handler));
+        let ask = post("/orders").key(code.name());
+        let refused = ask.send(&service).await;
+        assert_eq!(refused.code(), code.name());
+        ask.send(&service).await.assert_fresh(200);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_locked_resource_asks_for_another_try() {
+    let app = App::new();
+    let service = app.service();
+    let ask = post("/orders").key("k");
+    let locked = ask.clone().flags("status=423").send(&service).await;
+    locked.assert_fresh(423);
+    ask.send(&service).await.assert_fresh(201);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mark_that_stayed_in_doubt_does_not_lock_the_key() {
+    let app = App::new();
+    let layer = app.builder().build().unwrap();
+    let service = app.under(&layer);
+    let ask = post("/orders").key("k");
+    let faults = app.store.faults();
+    // Each copy of the mark is applied, and no answer comes back: the handler must not begin.
+    faults.set_for(Operation::Mark, Fault::LoseReply(1_000_000));
+    let failed = ask.clone().flags("commit").request();
+    let error = tower::ServiceExt::oneshot(service.clone(), failed).await;
+    assert!(error.is_err());
+    let told = ask.send(&service).await;
+    assert!(told.status == 201 || told.status == 503, "{told:?}");
+    assert!(told.status == 201 || told.retry_after().is_some());
+    tokio::time::sleep(ms(30_000)).await;
+    assert_eq!(ask.send(&service).await.status, 201);
+    // Sooner, where it is known that no mark arrived.
+    faults.set_for(Operation::Mark, Fault::Down);
+    let ask = post("/orders").key("k2");
+    let failed = ask.clone().flags("commit").request();
+    let error = tower::ServiceExt::oneshot(service.clone(), failed).await;
+    assert!(error.is_err());
+    ask.send(&service).await.assert_fresh(201);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_callback_that_panics_frees_the_key_also_where_the_run_was_kept() {
+    let app = App::new();
+    let rule = |_| -> Outcome { panic!("told to") };
+    let layer = app.builder().outcome(rule).build().unwrap();
+    let runs = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let kept = Arc::clone(&runs);
+    let handler = tower::service_fn(move |request: http::Request<RequestBody<Body>>| {
+        let run = request.extensions().get::<IdempotentRun>().cloned();
+        kept.lock().unwrap().push(run.unwrap());
+        async { Ok::<_, std::io::Error>(http::Response::new(body_of("done"))) }
+    });
+    let service = tower::Layer::layer(&layer, tower::util::BoxCloneSyncService::new(handler));
+    let ask = post("/orders").key("k");
+    for _ in 0..2 {
+        let panicked = ask.send(&service).await;
+        panicked.assert_refused(500, "handler-panicked");
+        tokio::time::sleep(ms(1)).await;
+    }
+    assert_eq!(runs.lock().unwrap().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_waits_for_a_claim_under_way() {
+    let app = App::new();
+    let layer = app.builder().build().unwrap();
+    let service = app.under(&layer);
+    let faults = app.store.faults();
+    faults.set_for(Operation::Claim, Fault::Delay(ms(500)));
+    let ask = post("/orders").key("k");
+    let asking = tokio::spawn({
+        let (service, ask) = (service.clone(), ask.clone());
+        async move { ask.send(&service).await }
+    });
+    tokio::time::sleep(ms(100)).await;
+    assert!(layer.drain(ms(60_000)).await);
+    let calls = faults.calls();
+    assert!(
+        asking.is_finished(),
+        "a process that ends now leaves the key taken"
+    );
+    let answer = asking.await.unwrap();
+    tokio::time::sleep(ms(60_000)).await;
+    assert_eq!(faults.calls(), calls, "nothing comes after a drain");
+    answer.assert_fresh(201);
 }
