@@ -25,10 +25,6 @@ pub enum OnBusy {
 const WATCH_PAUSE: Duration = Duration::from_millis(50);
 
 /// What becomes of a request with a key.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "made once per request and taken apart at once"
-)]
 pub(crate) enum Admitted {
     /// It runs, under this claim, in this place.
     Run(Claim, Place),

@@ -224,3 +224,43 @@ async fn an_answer_that_outlasts_its_claim_is_remembered_as_done() {
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn under_progress_a_run_is_renewed_while_it_moves() {
+    let app = App::new();
+    let stall_after = ms(300);
+    let layer = app.builder().lease(ms(200));
+    let layer = layer.renewal(Renewal::Progress { stall_after }).build();
+    let layer = layer.unwrap();
+    let handler = tower::service_fn(|req: http::Request<tower_idempotency::RequestBody<Body>>| {
+        let run: IdempotentRun = req.extensions().get().cloned().unwrap();
+        let steps = if req.headers().contains_key("x-still") {
+            1
+        } else {
+            10
+        };
+        async move {
+            for step in 0..10 {
+                if step < steps {
+                    run.progress(step);
+                }
+                tokio::time::sleep(ms(100)).await;
+            }
+            Ok::<_, std::io::Error>(http::Response::new(body_of(format!("{:?}", run.check()))))
+        }
+    });
+    let moving = tower::Layer::layer(&layer, tower::util::BoxCloneSyncService::new(handler));
+    let moved = post("/orders").key("moves").send(&moving).await;
+    assert_eq!(moved.text(), "Ok(())");
+    let still = post("/orders").key("still").header("x-still", "1");
+    assert_eq!(still.send(&moving).await.text(), "Err(Stalled)");
+
+    // Frames of the response are progress, too: it is kept, though it takes long.
+    let service = app.under(&layer);
+    for length in ["", "&nolen"] {
+        let ask = post("/orders").key(&format!("frames{}", length.len()));
+        let ask = ask.flags(&format!("size=10&chunks=10&chunk_delay=100{length}"));
+        ask.send(&service).await.assert_fresh(201);
+        assert!(ask.send(&service).await.is_replay(), "{length}");
+    }
+}
