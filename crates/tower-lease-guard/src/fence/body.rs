@@ -1,8 +1,9 @@
 //! The response body: a stream is still part of the call.
 
 use std::fmt;
+use std::mem;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -52,14 +53,17 @@ impl<B: Send + 'static> FenceBody<B> {
     pub(crate) fn stream(body: B, ticket: Ticket) -> Self {
         let signal = ticket.signal().clone();
         let stream = Arc::new(Stream {
-            running: Mutex::new(Some((Box::pin(body), ticket))),
+            state: Mutex::new(State::Running {
+                body: Box::pin(body),
+                _ticket: ticket,
+            }),
             signal: signal.clone(),
         });
         let weak = Arc::downgrade(&stream);
         signal.set_body(weak);
         if signal.is_cancelled() {
             // Cancelled while the call turned into this body: whoever cancelled did not see it yet.
-            stream.cut();
+            stream.cut_unless_locked();
         }
         Self {
             kind: Kind::Stream { stream },
@@ -68,30 +72,52 @@ impl<B: Send + 'static> FenceBody<B> {
 }
 
 /// A body that can be dropped from outside, so that a client that reads slowly cannot keep a newer owner
-/// waiting. The ticket goes after the body.
+/// waiting.
 struct Stream<B> {
-    running: Mutex<Option<(Pin<Box<B>>, Ticket)>>,
+    state: Mutex<State<B>>,
     signal: Arc<Signal>,
+}
+
+enum State<B> {
+    /// The ticket goes after the body.
+    Running {
+        body: Pin<Box<B>>,
+        _ticket: Ticket,
+    },
+    /// Cut from outside; who reads is still to be told.
+    Cut,
+    Over,
 }
 
 impl<B: Send> Cut for Stream<B> {
     fn cut(&self) {
-        let running = match self.running.try_lock() {
-            Ok(mut running) => running.take(),
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().take(),
-            // It is polled right now; `poll_frame` looks at the signal once more when it has let go.
-            Err(TryLockError::WouldBlock) => None,
-        };
-        drop(running);
+        self.cut_unless_locked();
     }
 }
 
 impl<B> Stream<B> {
-    fn take(&self) -> Option<(Pin<Box<B>>, Ticket)> {
-        self.running
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
+    fn lock(&self) -> MutexGuard<'_, State<B>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cut_unless_locked(&self) {
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // It is polled or looked at right now; who does that sees the signal when it has let go.
+            Err(TryLockError::WouldBlock) => return,
+        };
+        if let State::Running { .. } = *state {
+            let running = mem::replace(&mut *state, State::Cut);
+            drop(state);
+            drop(running);
+        }
+    }
+
+    /// Drops the body and its ticket. Not under the lock: that may wake whoever waits for this.
+    fn end(&self) {
+        let before = mem::replace(&mut *self.lock(), State::Over);
+        drop(before);
     }
 }
 
@@ -102,37 +128,35 @@ where
 {
     fn poll_frame(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let cancelled = self.signal.poll_cancelled(cx);
-        let polled = {
-            let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-            match running.as_mut() {
-                Some((body, _)) if !cancelled => body.as_mut().poll_frame(cx),
-                _ => Poll::Pending,
-            }
+        let polled = match &mut *self.lock() {
+            State::Running { body, .. } if !cancelled => body.as_mut().poll_frame(cx),
+            State::Running { .. } | State::Cut => Poll::Pending,
+            State::Over => return Poll::Ready(None),
         };
         if cancelled || self.signal.is_cancelled() {
-            drop(self.take());
+            self.end();
             return Poll::Ready(Some(Err(Superseded.into())));
         }
-        match polled {
-            Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(Ok(frame))),
-            Poll::Ready(Some(Err(error))) => {
-                drop(self.take());
-                Poll::Ready(Some(Err(error.into())))
-            }
-            Poll::Ready(None) => {
-                drop(self.take());
-                Poll::Ready(None)
-            }
-            Poll::Pending => Poll::Pending,
+        if let Poll::Ready(None | Some(Err(_))) = polled {
+            self.end();
         }
+        polled.map(|frame| frame.map(|frame| frame.map_err(Into::into)))
     }
+}
 
+impl<B: Body> Stream<B> {
     fn is_end_stream(&self) -> bool {
-        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        !self.signal.is_cancelled()
-            && running
-                .as_ref()
-                .is_none_or(|(body, _)| body.is_end_stream())
+        let ended = match &*self.lock() {
+            State::Running { body, .. } => body.is_end_stream(),
+            State::Cut => false,
+            State::Over => return true,
+        };
+        let cancelled = self.signal.is_cancelled();
+        if cancelled {
+            // Whoever cancelled may have come while we looked.
+            self.cut_unless_locked();
+        }
+        ended && !cancelled
     }
 }
 
@@ -204,3 +228,6 @@ impl fmt::Display for Superseded {
 }
 
 impl std::error::Error for Superseded {}
+
+#[cfg(test)]
+mod tests;

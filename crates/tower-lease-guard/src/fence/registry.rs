@@ -166,14 +166,14 @@ impl Drop for Ticket {
             let Some(entry) = inner.resources.get_mut(&self.resource) else {
                 return;
             };
-            entry.calls.leave(self.id);
+            let was_cancelled = entry.calls.leave(self.id);
             entry.signals.remove(&self.id);
             if entry.calls.is_empty() {
                 inner.resources.remove(&self.resource);
                 return;
             }
-            // Only a cancelled call keeps others waiting.
-            if self.signal.is_cancelled() {
+            // Only a cancelled call keeps others waiting. Its signal does not say it: that is set later.
+            if was_cancelled {
                 entry.signals.values().cloned().collect()
             } else {
                 Vec::new()
@@ -193,10 +193,63 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
+    fn token(n: u64) -> Token {
+        Token::new(n).unwrap()
+    }
+
+    /// A body that does something when it is cut.
+    struct WhenCut(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+    impl Cut for WhenCut {
+        fn cut(&self) {
+            let todo = lock(&self.0).take();
+            if let Some(todo) = todo {
+                todo();
+            }
+        }
+    }
+
+    #[test]
+    fn who_waits_is_woken_also_by_an_older_call_that_leaves_before_it_has_heard_of_its_end() {
+        let registry = Arc::new(Registry::default());
+        let enter = |n| registry.enter("a".into(), token(n));
+        let (first, second, new) = (enter(1), enter(1), enter(2));
+        let (signal, also_new) = (first.signal().clone(), Arc::new(enter(2)));
+        let woken = Arc::new(AtomicBool::new(false));
+
+        // Both are cancelled by one step; while the first hears of it, a second call of the new owner
+        // begins to wait, and the second old call ends by itself.
+        let body: Arc<dyn Cut> = Arc::new(WhenCut(Mutex::new(Some(Box::new({
+            let (also_new, woken) = (also_new.clone(), woken.clone());
+            move || {
+                let waker = futures_util::task::waker(Arc::new(Woken(woken.clone())));
+                let mut cx = Context::from_waker(&waker);
+                let mut turn = pin!(also_new.turn());
+                also_new.admit();
+                assert!(turn.as_mut().poll(&mut cx).is_pending());
+                drop(first);
+                assert!(turn.as_mut().poll(&mut cx).is_pending());
+                woken.store(false, Ordering::SeqCst);
+                drop(second);
+                assert!(woken.load(Ordering::SeqCst), "nobody is left to wake it");
+            }
+        })))));
+        signal.set_body(Arc::downgrade(&body));
+        new.admit();
+        assert!(lock(&registry.0).resources.len() == 1 && also_new.turn_now() == Turn::Run);
+    }
+
+    struct Woken(Arc<AtomicBool>);
+
+    impl futures_util::task::ArcWake for Woken {
+        fn wake_by_ref(woken: &Arc<Self>) {
+            woken.0.store(true, Ordering::SeqCst);
+        }
+    }
+
     #[test]
     fn a_resource_nobody_calls_costs_nothing() {
         let registry = Arc::new(Registry::default());
-        let token = |n| Token::new(n).unwrap();
         let old = registry.enter("a".into(), token(1));
         let new = registry.enter("a".into(), token(2));
         let other = registry.enter("b".into(), token(1));
