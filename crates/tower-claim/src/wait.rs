@@ -1,9 +1,11 @@
 //! Bounded waiting.
 
 use std::future::{Future, poll_fn};
+use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::task::Poll;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use crate::keeper::Timing;
@@ -66,7 +68,8 @@ where
 }
 
 /// A store call by the keeper, whom nobody waits for: each one has an attempt timeout, repeated until it
-/// is answered, refused for good, or `until` has come.
+/// is answered, refused for good, or `until` has come. A store that panics has not answered: what was left
+/// to the keeper would be lost with the panic.
 pub(crate) async fn insist<T, F>(
     clock: &dyn Clock,
     timing: Timing,
@@ -78,10 +81,12 @@ where
 {
     let mut pause = timing.attempt / 4;
     loop {
-        match answer(clock, clock.now() + timing.attempt, call()).await {
-            Ok(answer) => return Some(answer),
-            Err(error) if !error.is_retryable() => return None,
-            Err(_) => {}
+        let call = async { call().await };
+        let answered = answer(clock, clock.now() + timing.attempt, call);
+        match AssertUnwindSafe(answered).catch_unwind().await {
+            Ok(Ok(answer)) => return Some(answer),
+            Ok(Err(error)) if !error.is_retryable() => return None,
+            Ok(Err(_)) | Err(_) => {}
         }
         let next = clock.now() + pause;
         if next >= until {

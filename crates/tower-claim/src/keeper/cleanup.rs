@@ -7,8 +7,11 @@ use super::hold::{Hold, Keys};
 use super::timing::Timing;
 use super::worker::Line;
 use crate::store::{FinishRequest, Release, ReleaseRequest, StoreTime};
-use crate::wait::insist;
+use crate::wait::{answer, insist};
 use crate::{Clock, Moment, Nonce};
+
+/// What a wait for another clock is rounded up to.
+const GRAIN: Duration = Duration::from_millis(1);
 
 /// A message to the keeper.
 #[derive(Debug)]
@@ -90,19 +93,15 @@ impl Forget {
         if all_found {
             return;
         }
-        let Ok(store) = line.store().await else {
+        let Ok(store) = answer(clock, clock.now() + self.timing.attempt, line.store()).await else {
             return;
         };
         // By the store's clock, which a reply may have corrected meanwhile; by ours at most twice as long.
-        let patience = clock.now() + self.timing.attempt * 2;
-        loop {
-            let left = self.not_after.saturating_since(store.dyn_now());
-            let now = clock.now();
-            if now >= patience || (left.is_zero() && store.dyn_now() > self.not_after) {
-                break;
-            }
-            let pause = left.max(Duration::from_millis(1));
-            clock.sleep_until((now + pause).min(patience)).await;
+        let left = || self.not_after.saturating_since(store.dyn_now());
+        let patience = clock.now() + left() * 2 + GRAIN;
+        while clock.now() < patience && store.dyn_now() <= self.not_after {
+            let pause = left().max(GRAIN);
+            clock.sleep_until((clock.now() + pause).min(patience)).await;
         }
         let until = clock.now() + self.timing.lease;
         for request in self.releases() {

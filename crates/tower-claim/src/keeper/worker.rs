@@ -1,8 +1,12 @@
 //! The keeper's worker: beats, and cleans up. On a thread and runtime of its own, or as a task.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::join_all;
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 
@@ -15,6 +19,8 @@ use crate::{DynClaimStore, Moment, StoreError};
 
 /// Beats that go out in one call at most.
 const BATCH: usize = 256;
+/// Between a panic of the worker and its next try.
+const BREATH: Duration = Duration::from_millis(10);
 
 /// The keeper's own way to the store, made on the keeper's runtime at the first need.
 #[derive(Debug)]
@@ -50,7 +56,7 @@ pub(super) fn start_task(
     let staffed = Staffed(Arc::clone(&desk));
     on.spawn(async move {
         let _staffed = staffed;
-        run(desk, source).await;
+        keep_running(desk, source).await;
     });
 }
 
@@ -73,7 +79,7 @@ pub(super) fn start_thread(
             {
                 Ok(runtime) => {
                     let _ = tell.send(Ok(()));
-                    runtime.block_on(run(desk, source));
+                    runtime.block_on(keep_running(desk, source));
                 }
                 Err(error) => {
                     let _ = tell.send(Err(error));
@@ -87,7 +93,9 @@ pub(super) fn start_thread(
     }
 }
 
-async fn run(desk: Arc<Desk>, source: Arc<dyn DynClaimStore>) {
+/// A worker that panics (a clock of the user's may) begins anew: all holds depend on it, and only the next
+/// claim would start another one. What it has sent goes on meanwhile.
+async fn keep_running(desk: Arc<Desk>, source: Arc<dyn DynClaimStore>) {
     let line = Arc::new(Line {
         source,
         made: OnceCell::new(),
@@ -95,12 +103,28 @@ async fn run(desk: Arc<Desk>, source: Arc<dyn DynClaimStore>) {
     // Each call is a task of its own: a slow one delays no other, and a store that panics costs one beat.
     let mut calls = JoinSet::new();
     loop {
-        let round = desk.take(desk.clock.now());
+        let run = run(&desk, &line, &mut calls);
+        if AssertUnwindSafe(run).catch_unwind().await.is_ok() {
+            return;
+        }
+        // Not by the clock, which may be what panics: only so as not to spin.
+        tokio::time::sleep(BREATH).await;
+    }
+}
+
+async fn run(desk: &Arc<Desk>, line: &Arc<Line>, calls: &mut JoinSet<()>) {
+    loop {
+        let now = desk.clock.now();
+        let round = desk.take(now);
         for holds in round.holds.chunks(BATCH) {
-            calls.spawn(beat(Arc::clone(&desk), Arc::clone(&line), holds.to_vec()));
+            let begun = |hold: &Arc<Hold>| Flight::begin(desk, hold, now);
+            let flights: Vec<_> = holds.iter().filter_map(begun).collect();
+            if !flights.is_empty() {
+                calls.spawn(beat(Arc::clone(desk), Arc::clone(line), flights));
+            }
         }
         for (job, pending) in round.jobs {
-            let (desk, line) = (Arc::clone(&desk), Arc::clone(&line));
+            let (desk, line) = (Arc::clone(desk), Arc::clone(line));
             calls.spawn(async move {
                 let _pending = pending;
                 job.run(&*desk.clock, &line).await;
@@ -121,37 +145,40 @@ struct Flight {
     desk: Arc<Desk>,
     hold: Arc<Hold>,
     progress: u64,
+    begun: Moment,
     settled: bool,
 }
 
 impl Flight {
-    fn begin(desk: &Arc<Desk>, hold: Arc<Hold>) -> Option<Self> {
-        let begun = hold.lock().begin_beat(desk.clock.now());
-        let Some(progress) = begun else {
+    /// From here on the hold, which is off the desk, cannot be forgotten, whatever panics.
+    fn begin(desk: &Arc<Desk>, hold: &Arc<Hold>, begun: Moment) -> Option<Self> {
+        let beat = hold.lock().begin_beat(begun);
+        let Some(progress) = beat else {
             hold.changed.notify_waiters();
             return None;
         };
         Some(Self {
             desk: Arc::clone(desk),
-            hold,
+            hold: Arc::clone(hold),
             progress,
+            begun,
             settled: false,
         })
     }
 
     fn settle(mut self, sent: Moment, beaten: Beaten) {
         self.settled = true;
-        self.tell(sent, beaten);
+        let from = match beaten {
+            Beaten::Doubt => self.desk.clock.now(),
+            Beaten::Renewed { .. } | Beaten::Lost(_) => sent,
+        };
+        self.tell(sent, beaten, from);
     }
 
-    fn tell(&self, sent: Moment, beaten: Beaten) {
+    fn tell(&self, sent: Moment, beaten: Beaten, from: Moment) {
         let next = self.hold.lock().end_beat(sent, beaten);
         self.hold.changed.notify_waiters();
         if let Next::After(pause) = next {
-            let from = match beaten {
-                Beaten::Doubt => self.desk.clock.now(),
-                Beaten::Renewed { .. } | Beaten::Lost(_) => sent,
-            };
             self.desk.schedule(&self.hold, from + pause);
         }
     }
@@ -160,33 +187,33 @@ impl Flight {
 impl Drop for Flight {
     fn drop(&mut self) {
         if !self.settled {
-            self.tell(self.desk.clock.now(), Beaten::Doubt);
+            // Without the clock: if that is what panics, a second panic here would end the process.
+            self.tell(self.begun, Beaten::Doubt, self.begun);
         }
     }
 }
 
-async fn beat(desk: Arc<Desk>, line: Arc<Line>, holds: Vec<Arc<Hold>>) {
-    let mut flights: Vec<_> = holds
-        .into_iter()
-        .filter_map(|hold| Flight::begin(&desk, hold))
-        .collect();
-    if flights.is_empty() {
-        return;
-    }
+async fn beat(desk: Arc<Desk>, line: Arc<Line>, flights: Vec<Flight>) {
     let sent = desk.clock.now();
     match renew(&desk, &line, sent, &flights).await {
         Ok(answers) => settle(flights, sent, &answers),
-        // One record that cannot be read must not take its neighbours along.
+        // One record that cannot be read must not take its neighbours along, nor a slow one those behind.
         Err(error) if !error.is_retryable() && flights.len() > 1 => {
-            while let Some(flight) = flights.pop() {
-                let sent = desk.clock.now();
-                if let Ok(answers) = renew(&desk, &line, sent, std::slice::from_ref(&flight)).await
-                {
-                    settle(vec![flight], sent, &answers);
+            let sent = desk.clock.now();
+            let alone = flights.into_iter().map(async |flight| {
+                let alone = std::slice::from_ref(&flight);
+                match renew(&desk, &line, sent, alone).await {
+                    Ok(answers) => settle(vec![flight], sent, &answers),
+                    Err(_) => flight.settle(sent, Beaten::Doubt),
                 }
+            });
+            join_all(alone).await;
+        }
+        Err(_) => {
+            for flight in flights {
+                flight.settle(sent, Beaten::Doubt);
             }
         }
-        Err(_) => drop(flights),
     }
 }
 

@@ -283,7 +283,7 @@ async fn an_unreadable_neighbour_costs_no_hold() {
     let keeper = keeper(&store);
     // Enough of them that hardly a call goes out for one alone.
     let mut claims = Vec::new();
-    for i in 0..200 {
+    for i in 0..1000 {
         claims.push(claim(&keeper, &format!("{i}")).await);
     }
     store.always(Op::Renew, Act::GarbledTogether);

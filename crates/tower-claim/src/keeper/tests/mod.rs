@@ -6,6 +6,7 @@ mod drops;
 mod ends;
 mod hot_key;
 mod memory;
+mod mishaps;
 mod scripted;
 mod thread;
 

@@ -15,6 +15,8 @@ pub(super) enum Op {
     Mark,
     Finish,
     Release,
+    /// The keeper's own connection is made.
+    Connect,
 }
 
 /// What happens to one call.
@@ -35,7 +37,7 @@ pub(super) enum Act {
     /// Applied, and the connection broke.
     Ambiguous,
     Garbled,
-    /// One record of a batch cannot be read; alone each can.
+    /// One record of a batch cannot be read; alone each can, slowly.
     GarbledTogether,
     Panic,
     Claimed(Claimed),
@@ -237,7 +239,10 @@ impl Scripted {
                 Err(StoreError::ambiguous("scripted"))
             }
             Act::Garbled => self.fail_garbled(),
-            Act::GarbledTogether => Ok(apply_now(self)),
+            Act::GarbledTogether => {
+                tokio::time::sleep(LEASE / 60).await;
+                Ok(apply_now(self))
+            }
             Act::Panic => panic!("scripted"),
             said => says(said).map_or_else(|| panic!("not an act of {op:?}"), Ok),
         }
@@ -443,6 +448,9 @@ impl ClaimStore for Scripted {
     }
 
     async fn keeper_store(&self) -> Result<Arc<dyn DynClaimStore>, StoreError> {
+        let connected = |_: &mut Inner, _| ();
+        let nobody = Nonce::from_bytes([0; 16]);
+        self.play(Op::Connect, nobody, connected, |_| None).await?;
         Ok(Arc::new(self.clone()))
     }
 }
