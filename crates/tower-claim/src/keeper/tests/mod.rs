@@ -8,6 +8,7 @@ mod hot_key;
 mod memory;
 mod mishaps;
 mod scripted;
+mod stress;
 mod thread;
 
 use std::future::Future;
