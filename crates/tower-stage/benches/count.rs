@@ -108,7 +108,8 @@ fn main() {
             "trace" => app.layer(TraceLayer::new_for_http()),
             _ => app.layer(stage()),
         };
-        runtime.block_on(on_axum(app, times));
+        // As `axum::serve` does it: otherwise the layer is applied anew for every request.
+        runtime.block_on(on_axum(app.with_state(()), times));
     } else {
         let inner = service_fn(move |_: Request<Full<Bytes>>| async move {
             marks.iter().for_each(|stage| mark(*stage));

@@ -73,6 +73,8 @@ fn pass_through(c: &mut Criterion) {
             ),
         ),
     ] {
+        // As `axum::serve` does it: otherwise the layer is applied anew for every request.
+        let app: Router = app.with_state(());
         group.bench_function(name, |b| {
             b.to_async(&runtime).iter(|| one(black_box(app.clone())));
         });
