@@ -18,7 +18,9 @@ pub(crate) fn with<T>(f: impl FnOnce(&StageHandle) -> T) -> Option<T> {
 }
 
 /// Runs `f` with `handle` as the current one. The handle is moved in and out again: no reference is
-/// counted on this path, which is every poll's.
+/// counted on this path, which is every poll's. Inlined, since the `f` of a call owns the request, which
+/// would be copied into it.
+#[inline(always)]
 pub(crate) fn enter<T>(handle: &mut StageHandle, f: impl FnOnce() -> T) -> T {
     swap(handle);
     let _restored = Entered(handle);

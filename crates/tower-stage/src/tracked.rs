@@ -42,6 +42,7 @@ impl Tracked {
     }
 
     /// Runs the inner service, its future or its body, with this row as the current one.
+    #[inline(always)]
     pub(crate) fn poll<T>(&mut self, f: impl FnOnce() -> T) -> T {
         self.turn();
         let polled = current::enter(&mut self.handle, f);

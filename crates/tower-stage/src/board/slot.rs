@@ -1,10 +1,12 @@
-//! One row of the table. Its numbers are written under the slot's [word](word), by a mark at most; what
-//! changes seldom is behind a lock that no mark takes.
+//! One row of the table. What a mark changes is written under the slot's [word]; what changes seldom is
+//! behind a lock that no mark takes.
 
+mod id;
 mod word;
 
 use std::array;
 use std::fmt;
+use std::mem;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,6 +16,7 @@ use super::shared::Shared;
 use super::times::{StageTimes, bits};
 use crate::stage::STAGES;
 use crate::{Blocker, Cause, Stage, WaitReason};
+pub use id::RowId;
 use word::Word;
 
 pub(crate) struct Slot {
@@ -69,25 +72,6 @@ pub(crate) struct Closed {
     pub(crate) verdict: Option<Cause>,
 }
 
-/// Names a row for ever: a slot, and which of its requests.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct RowId {
-    index: u32,
-    generation: u32,
-}
-
-impl fmt::Display for RowId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.index, self.generation.div_ceil(2))
-    }
-}
-
-impl fmt::Debug for RowId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RowId({self})")
-    }
-}
-
 impl Slot {
     pub(crate) fn new(index: u32, shared: Arc<Shared>) -> Self {
         Self {
@@ -115,10 +99,7 @@ impl Slot {
     }
 
     pub(crate) fn id(&self, generation: u32) -> RowId {
-        RowId {
-            index: self.index,
-            generation,
-        }
+        RowId::new(self.index, generation)
     }
 
     pub(crate) fn is_live(&self, generation: u32) -> bool {
@@ -207,7 +188,7 @@ impl Slot {
         cold.waits.clear();
         Some(Closed {
             method: cold.method,
-            route: std::mem::take(&mut cold.route),
+            route: mem::take(&mut cold.route),
             stage,
             total: self.entered.load(Relaxed) - self.started.load(Relaxed),
             verdict: usize::from(self.verdict.load(Relaxed))
@@ -283,6 +264,7 @@ impl Slot {
         times
     }
 
+    /// Reads the times in each stage into the place where they are wanted.
     pub(crate) fn spent(&self, times: &mut StageTimes) {
         times.set(self.touched.load(Relaxed), |index| {
             self.spent[index].load(Relaxed)

@@ -81,6 +81,20 @@ fn a_time_that_goes_back_is_no_time() {
 }
 
 #[test]
+fn a_row_begins_without_the_times_of_the_one_before() {
+    let clock = Arc::new(Hands::default());
+    let slot = slot(clock.clone());
+    for _ in 0..2 {
+        let generation = slot.open("GET", Route::Unmatched);
+        slot.mark(generation, Stage::Persisted);
+        clock.0.fetch_add(7, Relaxed);
+        let closed = slot.close(generation).unwrap();
+        assert_eq!(closed.total, 7);
+        assert_eq!(slot.times().total(), Duration::from_nanos(7));
+    }
+}
+
+#[test]
 fn a_handle_of_an_earlier_request_changes_nothing() {
     let slot = slot(Arc::new(Hands::default()));
     let first = slot.open("GET", Route::Unmatched);
@@ -190,6 +204,37 @@ fn a_reader_never_sees_half_a_mark() {
             seen += 1;
             let left = Duration::from_nanos(row.entered - row.started);
             assert_eq!(row.spent.total(), left, "{row:?}");
+        }
+    });
+}
+
+/// One thread begins and ends rows, another reads. A row that is seen began after the one before was left.
+#[test]
+fn a_reader_never_sees_half_a_beginning() {
+    let slot = slot(Arc::new(Steps::default()));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Relaxed) {
+                let generation = slot.open("GET", Route::Unmatched);
+                slot.mark(generation, Stage::Validated);
+                slot.close(generation).unwrap();
+            }
+        });
+        let _stops = StopOnDrop(&stop);
+        let deadline = std::time::Instant::now() + Duration::from_secs(30);
+        let mut last = None;
+        let mut seen = 0;
+        while seen < 1_000 {
+            assert!(std::time::Instant::now() < deadline, "saw only {seen} rows");
+            let Some(row) = slot.snapshot() else { continue };
+            if let Some((id, entered)) = last
+                && id != row.id
+            {
+                seen += 1;
+                assert!(row.started > entered, "{row:?} after {entered}");
+            }
+            last = Some((row.id, row.entered));
         }
     });
 }
