@@ -60,7 +60,8 @@ impl Tracked {
     pub(crate) fn head<B: Body>(&mut self, response: &Response<B>) {
         let (status, headers) = (response.status(), response.headers());
         let head = self.head.insert(Head {
-            end: ResponseEnd::new(&self.method, status, headers),
+            end: ResponseEnd::new(&self.method, status, headers)
+                .announcing(response.body().size_hint().exact()),
             status,
             grpc: GrpcStatus::of_head(headers),
         });

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, get, on, post, put};
-use http::StatusCode;
 use http::request::Parts;
+use http::{StatusCode, Uri};
 use serde_json::Value;
 use tower::ServiceBuilder;
 use tower::util::MapRequestLayer;
@@ -248,7 +248,7 @@ async fn item(State(effects): State<Effects>, request: Request) -> Response {
 
 async fn write_account(
     State((effects, ledger)): State<(Effects, MethodRouter)>,
-    Path(id): Path<String>,
+    uri: Uri,
     lease: Lease,
     request: Request,
 ) -> Response {
@@ -257,7 +257,8 @@ async fn write_account(
         Err(early) => return early,
     };
     let writes = !answer.flags.no_write && answer.status.as_u16() < 400;
-    if writes && let Err(refusal) = write_under(ledger, &id, &lease).await {
+    let id = uri.path().strip_prefix("/accounts/").unwrap_or_default();
+    if writes && let Err(refusal) = write_under(ledger, id, &lease).await {
         return refusal;
     }
     answer

@@ -148,11 +148,17 @@ fn text(value: &HeaderValue) -> Value {
     json!(String::from_utf8_lossy(value.as_bytes()))
 }
 
-/// The scope of a request: `X-Tenant`, if there is one.
+/// The scope of a request: `X-Tenant`, if there is one, with each byte as one character: two names that
+/// are not UTF-8 must not become one.
 pub(crate) fn tenant(headers: &HeaderMap) -> Option<String> {
-    headers
-        .get("x-tenant")
-        .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+    let value = headers.get("x-tenant")?;
+    Some(
+        value
+            .as_bytes()
+            .iter()
+            .map(|byte| char::from(*byte))
+            .collect(),
+    )
 }
 
 impl Answer {

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::body::Body;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, put};
 use axum::{Extension, Json};
-use http::StatusCode;
+use http::{StatusCode, Uri};
 use serde_json::{Value, json};
 use tower::{ServiceBuilder, ServiceExt};
 use tower_claim::{ConfigError, MemoryFenceStore};
@@ -26,6 +26,11 @@ struct Book {
     refused: u64,
 }
 
+/// The ledger a path names, as it was sent: decoded, one name could be spelt in two ways.
+fn id_of(uri: &Uri) -> Option<String> {
+    uri.path().strip_prefix("/ledger/").map(str::to_owned)
+}
+
 impl Ledger {
     fn book<T>(&self, id: &str, look: impl FnOnce(&mut Book) -> T) -> T {
         let mut books = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -35,7 +40,7 @@ impl Ledger {
     /// `/ledger/{id}`: reads are open, writes pass the fence.
     pub(crate) fn routes(&self) -> Result<MethodRouter, ConfigError> {
         let fence = FenceLayer::builder(MemoryFenceStore::new(), |parts: &http::request::Parts| {
-            parts.uri.path().strip_prefix("/ledger/").map(str::to_owned)
+            id_of(&parts.uri)
         })
         .build()?;
         let layers = ServiceBuilder::new()
@@ -50,11 +55,11 @@ impl Ledger {
 
 async fn write(
     State(ledger): State<Ledger>,
-    Path(id): Path<String>,
+    uri: Uri,
     Extension(token): Extension<FencingToken>,
 ) -> Json<Value> {
     let high_water = token.token().get();
-    ledger.book(&id, |book| {
+    ledger.book(&id_of(&uri).unwrap_or_default(), |book| {
         book.high_water = high_water;
         book.admitted.push(json!({
             "token": high_water,
@@ -65,19 +70,15 @@ async fn write(
     Json(json!({ "high_water": high_water }))
 }
 
-async fn read(State(ledger): State<Ledger>, Path(id): Path<String>) -> Json<Value> {
-    Json(ledger.book(&id, |book| {
+async fn read(State(ledger): State<Ledger>, uri: Uri) -> Json<Value> {
+    Json(ledger.book(&id_of(&uri).unwrap_or_default(), |book| {
         json!({ "high_water": book.high_water, "admitted": book.admitted, "refused": book.refused })
     }))
 }
 
 /// Counts the writes that the fence turned away as stale.
-async fn count_refusals(
-    State(ledger): State<Ledger>,
-    Path(id): Path<String>,
-    request: Request,
-    next: Next,
-) -> Response {
+async fn count_refusals(State(ledger): State<Ledger>, request: Request, next: Next) -> Response {
+    let id = id_of(request.uri()).unwrap_or_default();
     let response = next.run(request).await;
     if response.status() == StatusCode::PRECONDITION_FAILED {
         ledger.book(&id, |book| book.refused += 1);

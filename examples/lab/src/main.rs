@@ -66,12 +66,12 @@ fn refuse(error: &clap::Error) -> ! {
 async fn serve(options: &Options, app: App) -> std::io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let handlers = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()?;
     let listener = std::net::TcpListener::bind(options.listen)?;
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
+    let handlers = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
     let listener = {
         let _on_that_runtime = handlers.enter();
         TcpListener::from_std(listener)?

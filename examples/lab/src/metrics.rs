@@ -3,9 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use http::StatusCode;
 use metrics::Label;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusRecorder};
-use tower_stage::Finished;
+use tower_stage::{Cause, Finished};
 
 const DURATION: &str = "http_server_request_duration_seconds";
 /// Seconds; the buckets that OpenTelemetry recommends for this metric.
@@ -27,8 +28,15 @@ impl Requests {
     }
 
     pub(crate) fn record(&self, finished: &Finished) {
+        let status = match finished.outcome().cause {
+            // Answered by the catch-panic layer, which stands outside the board.
+            Cause::Panicked => finished
+                .status()
+                .or(Some(StatusCode::INTERNAL_SERVER_ERROR)),
+            _ => finished.status(),
+        };
         // Without a status there was no response.
-        let Some(status) = finished.status() else {
+        let Some(status) = status else {
             return;
         };
         let labels = vec![

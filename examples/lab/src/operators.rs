@@ -11,6 +11,7 @@ use http::StatusCode;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tower_claim::store::RecordView;
 use tower_claim::testing::{Fault, Faults};
 use tower_claim::{ClaimAdmin, MemoryStore};
 use tower_stage::{Board, Filter};
@@ -69,9 +70,13 @@ async fn admit_operators(
     let shown = request
         .headers()
         .get(AUTHORIZATION)
-        .map(|value| value.as_bytes());
+        .and_then(|value| value.to_str().ok());
+    // The scheme's case does not count, the token's does.
+    let shown = shown
+        .and_then(|shown| shown.split_once(' '))
+        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
     match token {
-        Some(token) if shown != Some(format!("Bearer {token}").as_bytes()) => (
+        Some(token) if shown.map(|(_, shown)| shown.trim()) != Some(&*token) => (
             StatusCode::UNAUTHORIZED,
             [(WWW_AUTHENTICATE, "Bearer")],
             "operators only",
@@ -121,7 +126,7 @@ async fn claims(State(desk): State<Desk>) -> Response {
         listed.extend(page.records.iter().map(|record| {
             json!({
                 "key": record.key.to_string(),
-                "label": format!("{}:{}", record.label, record.key.prefix()),
+                "label": label(record),
                 "state": record.state.as_str(),
                 "token": record.token.get(),
                 "since_ms": record.since.as_secs_f64() * 1e3,
@@ -132,6 +137,14 @@ async fn claims(State(desk): State<Desk>) -> Response {
             Some(next) => from = Some(next),
             None => return Json(Value::Array(listed)).into_response(),
         }
+    }
+}
+
+/// The layer's name and a short prefix of the key. A free record has forgotten whose it was.
+fn label(record: &RecordView) -> String {
+    match &*record.label {
+        "" => format!("free:{}", record.key.prefix()),
+        layer => format!("{layer}:{}", record.key.prefix()),
     }
 }
 

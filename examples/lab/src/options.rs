@@ -156,9 +156,12 @@ impl Options {
         if let Store::Later(scheme) = self.store {
             return Err(format!("not yet: --store {scheme}"));
         }
-        if self.operator_token.is_empty() {
+        if self.operator_token.is_empty()
+            || !self.operator_token.bytes().all(|b| b.is_ascii_graphic())
+        {
             return Err(
-                "--operator-token: empty; give a token, or `off` on a loopback address".to_owned(),
+                "--operator-token: give a token of visible ASCII characters, or `off` on a loopback address"
+                    .to_owned(),
             );
         }
         if self.operator_token().is_none() && !self.listen.ip().is_loopback() {

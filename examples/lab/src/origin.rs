@@ -16,6 +16,7 @@ const TAG: &str = "\"v1\"";
 /// Turns a 200 into 304, 206 or 416 where the request asks for it.
 pub(crate) fn respond(answer: Answer) -> Response {
     let asks = answer.parts.headers.clone();
+    let is_get = answer.parts.method == http::Method::GET;
     let reads = matches!(answer.parts.method.as_str(), "GET" | "HEAD");
     let flags = answer.flags.clone();
     let len = match flags.size {
@@ -39,7 +40,13 @@ pub(crate) fn respond(answer: Answer) -> Response {
         return response;
     }
     let whole = content.len();
-    match wanted(&asks, whole) {
+    // Ranges are defined for GET only.
+    let wanted = if is_get {
+        wanted(&asks, whole)
+    } else {
+        Wanted::Whole
+    };
+    match wanted {
         Wanted::Whole => response,
         Wanted::Part(range) => {
             let (start, end) = range.into_inner();
@@ -94,18 +101,21 @@ fn wanted(headers: &HeaderMap, whole: u64) -> Wanted {
         return Wanted::Whole;
     }
     let line = headers.get(RANGE).and_then(|line| line.to_str().ok());
-    let Some(spec) = line.and_then(|line| line.strip_prefix("bytes=")) else {
+    let Some((unit, spec)) = line.and_then(|line| line.split_once('=')) else {
         return Wanted::Whole;
     };
+    if !unit.eq_ignore_ascii_case("bytes") {
+        return Wanted::Whole;
+    }
     let Some((first, last)) = spec.trim().split_once('-') else {
         return Wanted::Whole;
     };
-    let number = |text: &str| {
-        if text.is_empty() {
-            Ok(None)
-        } else {
-            text.parse::<u64>().map(Some)
+    let number = |text: &str| match text {
+        "" => Ok(None),
+        digits if digits.bytes().all(|b| b.is_ascii_digit()) => {
+            Ok(Some(digits.parse::<u64>().unwrap_or(u64::MAX)))
         }
+        _ => Err(()),
     };
     match (number(first), number(last)) {
         (Ok(Some(first)), Ok(last)) if last.is_none_or(|last| first <= last) => {
@@ -137,6 +147,10 @@ mod tests {
         assert_eq!(of("bytes=0-9"), Wanted::Part(0..=9));
         assert_eq!(of("bytes=90-"), Wanted::Part(90..=99));
         assert_eq!(of("bytes=90-900"), Wanted::Part(90..=99));
+        assert_eq!(
+            of("Bytes=90-99999999999999999999999"),
+            Wanted::Part(90..=99)
+        );
         assert_eq!(of("bytes=-5"), Wanted::Part(95..=99));
         assert_eq!(of("bytes=100-"), Wanted::Unsatisfiable);
         assert_eq!(of("bytes=-0"), Wanted::Unsatisfiable);

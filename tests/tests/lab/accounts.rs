@@ -239,3 +239,20 @@ async fn a_client_that_leaves_frees_the_account() {
     let ask = || put(&lab, "/accounts/7").send();
     until("the account is free", ask, |answer| answer.status == 200).await;
 }
+
+#[tokio::test]
+async fn an_encoded_account_is_written_to_under_its_own_name() {
+    let lab = Lab::start(&[]);
+    for id in ["a%20b", "a%2Fb", "caf%C3%A9", "a%25b", "a%3Bb", "%22q%22"] {
+        let answer = put(&lab, &format!("/accounts/{id}")).send().await;
+        assert_eq!(answer.status, 200, "{id}: {answer:?}");
+        let ledger = get(lab.address(), format!("/ledger/{id}")).send().await;
+        assert_eq!(
+            ledger.json()["high_water"],
+            number(&answer, "token"),
+            "{id}"
+        );
+    }
+    let plain = get(lab.address(), "/ledger/a").send().await.json();
+    assert_eq!(plain["high_water"], 0);
+}

@@ -3,7 +3,7 @@
 use system_tests::client::{call, get, post, until};
 use system_tests::programs::Lab;
 
-use super::{live_on, rows, wait_live};
+use super::{live_on, rows};
 
 #[tokio::test]
 async fn the_board_has_the_shape_of_the_contract() {
@@ -89,6 +89,12 @@ async fn outcomes_tell_how_a_request_ended() {
             .await
             .complete
     );
+    // All announced bytes are out before the body fails: nobody looks for more.
+    let all = get(lab.address(), "/orders")
+        .lab("size=77&chunks=4&body_error=4")
+        .send()
+        .await;
+    assert!(all.complete && all.body.len() == 77);
     let half = get(lab.address(), "/orders")
         .lab("size=1000000&chunks=100&chunk_delay=20")
         .open()
@@ -104,7 +110,16 @@ async fn outcomes_tell_how_a_request_ended() {
         .await
         .remove(0)
     };
-    let done = of("done").await;
+    let short = until(
+        "77 bytes",
+        || rows(&lab, "recent", "outcome=done"),
+        |rows| rows.iter().any(|row| row["bytes"] == 77),
+    );
+    short.await;
+    let done = rows(&lab, "recent", "outcome=done")
+        .await
+        .pop()
+        .expect("the first");
     assert_eq!(
         (done["status"].as_u64(), done["bytes"].as_u64()),
         (Some(200), Some(1234))
@@ -139,7 +154,12 @@ async fn followers_of_a_flight_name_their_blocker() {
             .lab("mark=upstream_called&delay=3000")
             .send(),
     );
-    wait_live(&lab, "/items/{id}", 1).await;
+    until(
+        "the leader runs",
+        || live_on(&lab, "/items/{id}"),
+        |rows| rows.iter().any(|row| row["stage"] == "upstream_called"),
+    )
+    .await;
     let followers: Vec<_> = (0..5)
         .map(|_| tokio::spawn(get(lab.address(), "/items/7").send()))
         .collect();
@@ -200,9 +220,22 @@ async fn metrics_have_one_sample_a_response() {
             .map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
             .sum()
     };
+    assert_eq!(
+        get(lab.address(), "/orders")
+            .lab("panic")
+            .send()
+            .await
+            .status,
+        500
+    );
     let text = until("three samples", ask, |text| {
         count(text, "/items/{id}") == 3.0
     })
     .await;
     assert_eq!(count(&text, "/accounts/{id}"), 1.0, "{text}");
+    assert_eq!(
+        count(&text, "/orders"),
+        1.0,
+        "the answer to a panic counts: {text}"
+    );
 }

@@ -5,7 +5,7 @@ use http::Method;
 use system_tests::client::{Answer, Call, call, get, until};
 use system_tests::programs::Lab;
 
-use super::{effects, live_on, wait_live};
+use super::{effects, live_on};
 
 async fn all(calls: impl IntoIterator<Item = Call>) -> Vec<Answer> {
     join_all(calls.into_iter().map(|c| tokio::spawn(c.send())))
@@ -13,6 +13,13 @@ async fn all(calls: impl IntoIterator<Item = Call>) -> Vec<Answer> {
         .into_iter()
         .map(Result::unwrap)
         .collect()
+}
+
+/// How many rows wait for a flight.
+fn waiting(rows: &[serde_json::Value]) -> usize {
+    rows.iter()
+        .filter(|row| row["wait"]["reason"] == "flight")
+        .count()
 }
 
 #[tokio::test]
@@ -52,11 +59,21 @@ async fn failures_and_panics_are_shared_and_never_kept() {
 async fn a_leader_who_leaves_takes_nobody_along() {
     let lab = Lab::start(&[]);
     let leader = tokio::spawn(get(lab.address(), "/items/7").lab("delay=800").send());
-    wait_live(&lab, "/items/{id}", 1).await;
+    until(
+        "the leader runs",
+        || effects(&lab, "GET /items/7"),
+        |n| *n == 1,
+    )
+    .await;
     let followers: Vec<_> = (0..5)
         .map(|_| tokio::spawn(get(lab.address(), "/items/7").send()))
         .collect();
-    wait_live(&lab, "/items/{id}", 6).await;
+    until(
+        "five have joined",
+        || live_on(&lab, "/items/{id}"),
+        |rows| waiting(rows) == 5,
+    )
+    .await;
     leader.abort();
     for follower in followers {
         assert_eq!(follower.await.unwrap().status, 200);
@@ -146,7 +163,12 @@ async fn the_origin_answers_conditions_and_ranges() {
 async fn followers_time_out_and_old_flights_end() {
     let lab = Lab::start(&["--flight-wait", "200ms", "--flight-age", "60s"]);
     let leader = tokio::spawn(get(lab.address(), "/items/7").lab("delay=2500").send());
-    wait_live(&lab, "/items/{id}", 1).await;
+    until(
+        "the leader runs",
+        || effects(&lab, "GET /items/7"),
+        |n| *n == 1,
+    )
+    .await;
     let followers = all((0..10).map(|_| get(lab.address(), "/items/7").lab("delay=2500"))).await;
     let waited_out = followers
         .iter()
@@ -165,7 +187,12 @@ async fn followers_time_out_and_old_flights_end() {
 
     let lab = Lab::start(&["--flight-age", "300ms"]);
     let hung = tokio::spawn(get(lab.address(), "/items/7").lab("hang").send());
-    wait_live(&lab, "/items/{id}", 1).await;
+    until(
+        "the leader runs",
+        || effects(&lab, "GET /items/7"),
+        |n| *n == 1,
+    )
+    .await;
     let follower = get(lab.address(), "/items/7").send().await;
     assert!(
         follower.status == 504 || follower.status == 200,
@@ -184,7 +211,12 @@ async fn followers_time_out_and_old_flights_end() {
 async fn too_many_waiters_are_refused() {
     let lab = Lab::start(&["--max-waiters", "3"]);
     let leader = tokio::spawn(get(lab.address(), "/items/7").lab("delay=1500").send());
-    wait_live(&lab, "/items/{id}", 1).await;
+    until(
+        "the leader runs",
+        || effects(&lab, "GET /items/7"),
+        |n| *n == 1,
+    )
+    .await;
     let followers: Vec<_> = (0..3)
         .map(|_| tokio::spawn(get(lab.address(), "/items/7").send()))
         .collect();

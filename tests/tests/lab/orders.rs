@@ -6,7 +6,7 @@ use http::Method;
 use system_tests::client::{call, get, post, until};
 use system_tests::programs::Lab;
 
-use super::{effects, number, wait_live};
+use super::{effects, number};
 
 #[tokio::test]
 async fn a_repeat_gets_the_first_answer() {
@@ -57,7 +57,12 @@ async fn another_payload_under_the_key_is_422_also_while_the_first_runs() {
             .lab("delay=4000")
             .send(),
     );
-    wait_live(&lab, "/orders", 1).await;
+    until(
+        "the first runs",
+        || effects(&lab, "POST /orders"),
+        |n| *n == 1,
+    )
+    .await;
     for call in [
         post(lab.address(), "/orders").key("k").body("b"),
         post(lab.address(), "/orders?x=1").key("k").body("a"),
@@ -156,7 +161,12 @@ async fn waiting_repeats_get_the_answer_when_it_is_there() {
             .lab("delay=3000")
             .send(),
     );
-    wait_live(&lab, "/orders", 1).await;
+    until(
+        "the first runs",
+        || effects(&lab, "POST /orders"),
+        |n| *n == 1,
+    )
+    .await;
     let begun = std::time::Instant::now();
     assert_eq!(
         post(lab.address(), "/orders").key("k").send().await.code(),
@@ -245,6 +255,17 @@ async fn tenants_do_not_meet_and_denied_ones_get_nothing() {
         assert!(!answer.replayed());
     }
     assert_eq!(effects(&lab, "POST /orders").await, 2);
+    for tenant in [b"t\xE8", b"t\xE9"] {
+        let answer = post(lab.address(), "/orders")
+            .key("k")
+            .header("x-tenant", tenant)
+            .send()
+            .await;
+        assert!(
+            !answer.replayed(),
+            "two tenants are not one because neither is UTF-8"
+        );
+    }
     let denied = post(lab.address(), "/orders")
         .key("k")
         .header("x-tenant", "t1")

@@ -125,3 +125,13 @@ async fn routes_that_are_not_built_yet_answer_501() {
     }
     assert_eq!(get(lab.address(), "/nowhere").send().await.status, 404);
 }
+
+#[test]
+fn a_taken_port_is_one_clear_line() {
+    let lab = Lab::start(&[]);
+    let end = run("lab", &["--listen", &lab.address().to_string()]);
+    assert_eq!(end.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&end.stderr);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("cannot serve"), "{said}");
+}

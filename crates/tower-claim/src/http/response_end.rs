@@ -88,6 +88,17 @@ impl ResponseEnd {
         }
     }
 
+    /// What the body's size hint says exactly, where the head has no `Content-Length`: hosts announce that
+    /// length themselves, and poll no further than it (`tower-rs/tower-http #625`).
+    #[must_use]
+    pub fn announcing(mut self, exact: Option<u64>) -> Self {
+        self.announced = self.announced.or(exact);
+        if self.end.is_none() && self.announced == Some(0) {
+            self.end = Some(End::Whole);
+        }
+        self
+    }
+
     /// The body gave this frame.
     pub fn frame<D: Buf>(&mut self, frame: &Frame<D>) {
         if let Some(data) = frame.data_ref() {
@@ -191,6 +202,25 @@ mod tests {
 
     fn stream() -> ResponseEnd {
         end_of(Method::GET, 200, &[])
+    }
+
+    #[test]
+    fn an_exact_size_hint_is_announced_by_the_host() {
+        let of = |hint| stream().announcing(hint);
+        let mut end = of(Some(5));
+        end.data(5);
+        end.error();
+        assert_eq!(
+            end.dropped(false),
+            End::Whole,
+            "nobody polls for what comes after"
+        );
+        assert_eq!(of(Some(0)).over(false), Some(End::Whole));
+        assert_eq!(of(None).dropped(false), End::Cut);
+        let mut end = of(Some(5));
+        end.data(4);
+        end.none();
+        assert_eq!(end.dropped(false), End::Short);
     }
 
     #[test]

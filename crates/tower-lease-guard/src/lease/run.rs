@@ -103,7 +103,8 @@ where
     lease.touch();
 
     let (head, body) = response.into_parts();
-    let end = ResponseEnd::new(&method, head.status, &head.headers);
+    let end =
+        ResponseEnd::new(&method, head.status, &head.headers).announcing(body.size_hint().exact());
     let body = if end.over(body.is_end_stream()).is_some() {
         // Nothing of the body is polled any more: the head is the last frame.
         lease.end().await;
