@@ -74,3 +74,23 @@ impl Tasks {
         matches!(select(pin!(all_gone), time_up).await, Either::Left(_))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tower_claim::TokioClock;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_drain_gives_no_further_place_and_waits_for_each_that_was_given() {
+        const SECOND: Duration = Duration::from_secs(1);
+        let (tasks, clock) = (Arc::<Tasks>::default(), TokioClock::new());
+        let berth = tasks.berth();
+        assert_eq!((berth.is_some(), tasks.running()), (true, 1));
+        assert!(!tasks.drain(&clock, SECOND).await);
+        assert!(tasks.berth().is_none());
+        assert_eq!(tasks.running(), 1, "what was refused is not counted");
+        drop(berth);
+        assert!(tasks.drain(&clock, SECOND).await);
+    }
+}

@@ -165,13 +165,6 @@ where
         self.arrived.get_or_insert(now);
         let fresh = mem::take(&mut self.fresh);
         let hash = table.hash(&key);
-        if tasks.is_closed() {
-            // Nobody joins what nobody finds, and what nobody joins never becomes a task: a drain is not
-            // outlived by what begins after it.
-            counters.leaders.add();
-            let unlisted = Arc::new(Flight::new(hash, key, now));
-            return self.launch(unlisted, launch, cx);
-        }
         let judge = |flight: &Flight<K, T, E, O>| {
             if fresh || now.saturating_since(flight.started) >= policy.max_age {
                 return Verdict::Replace;
@@ -196,8 +189,11 @@ where
                 seat
             }
             Join::NoRuntime if tasks.is_closed() => {
-                self.place = Place::Enter(key, launch);
-                return Step::Again;
+                // A drain has begun, and is not outlived: nobody joins what is not in the table, so it
+                // never becomes a task.
+                counters.leaders.add();
+                let unlisted = Arc::new(Flight::new(hash, key, now));
+                return self.launch(unlisted, launch, cx);
             }
             Join::Full => {
                 counters.overloaded.add();
