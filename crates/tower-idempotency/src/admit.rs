@@ -50,7 +50,6 @@ impl Shared {
         };
         let mut before_wait = Some(before_wait);
         let mut watched = Token::ZERO;
-        let terms = self.terms.labelled(format!("idempotency {}", key.prefix()));
         loop {
             // Before the claim: else a drain could be over, and its process gone, before the claim is.
             let place = match self.detached.reserve() {
@@ -59,7 +58,7 @@ impl Shared {
             };
             let claimed = self
                 .keeper
-                .claim(key, Some(print), &terms, Token::ZERO)
+                .claim(key, Some(print), &self.terms, Token::ZERO)
                 .await;
             let busy = match claimed {
                 Ok(Attempt::Granted(claim)) => return Admitted::Run(claim, place),
@@ -141,7 +140,7 @@ impl Shared {
                 tokio::select! {
                     biased;
                     seen = store.dyn_watch(key, record.token) => match seen {
-                        Ok(Watched::Done(done)) => self.replay(&done),
+                        Ok(Watched::Done(done)) if done.token == record.token => self.replay(&done),
                         Ok(_) => self.in_progress(Duration::ZERO),
                         Err(error) => self.store_failed(&error),
                     },

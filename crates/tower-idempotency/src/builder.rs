@@ -27,6 +27,8 @@ use crate::wait::Followers;
 
 /// `Idempotency-Key`.
 const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
+/// What records are labelled with; who shows one appends a prefix of its key.
+const LABEL: &str = "idempotency";
 /// What changes something.
 const METHODS: [Method; 4] = [Method::POST, Method::PATCH, Method::PUT, Method::DELETE];
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -54,6 +56,7 @@ pub struct IdempotencyBuilder {
     entropy: Arc<dyn Entropy>,
     run_on: RunOn,
     entry: EntryRules,
+    namespace: Option<String>,
     header: HeaderName,
     syntax: KeySyntax,
     derived: Option<KeySource>,
@@ -92,6 +95,7 @@ impl IdempotencyBuilder {
                 namespace: Namespace::default(),
                 bound: Bound::Payload,
             },
+            namespace: None,
             header: HEADER,
             syntax: KeySyntax::Lenient,
             derived: None,
@@ -204,9 +208,10 @@ impl IdempotencyBuilder {
         self
     }
 
-    /// Keeps the keys of two applications on one store apart. Default: `default`.
-    pub fn namespace(mut self, namespace: Namespace) -> Self {
-        self.entry.namespace = namespace;
+    /// Keeps the keys of two applications on one store apart: 1 to 64 of `A-Z a-z 0-9 _ -`. Default:
+    /// `default`.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = Some(namespace.into());
         self
     }
 
@@ -398,10 +403,11 @@ impl IdempotencyBuilder {
     /// # Errors
     ///
     /// A lease that is too short to be renewed or for the store's engine; a zero where zero does not mean
-    /// off; [`LapsePolicy::Hold`] on an engine that may forget; [`RunOn::Task`] outside of a runtime. The
+    /// off; a malformed namespace; [`LapsePolicy::Hold`] on an engine that may forget; [`RunOn::Task`] outside of a runtime. The
     /// text says what to write instead.
-    pub fn build(self) -> Result<IdempotencyLayer, ConfigError> {
+    pub fn build(mut self) -> Result<IdempotencyLayer, ConfigError> {
         let mut terms = Terms::builder(self.lease)
+            .label(LABEL)
             .renewal(self.renewal)
             .on_lapse(self.on_lapse)
             .unfinished_keep(self.unfinished_keep);
@@ -427,6 +433,10 @@ impl IdempotencyBuilder {
                 format!("use at most {}", Semaphore::MAX_PERMITS),
             ));
         }
+        if let Some(name) = self.namespace.take() {
+            self.entry.namespace = Namespace::new(name)
+                .map_err(|error| ConfigError::new("namespace", error.to_string()))?;
+        }
         let keeper = Keeper::builder(Arc::clone(&self.store))
             .clock(Arc::clone(&self.clock))
             .entropy(Arc::clone(&self.entropy))
@@ -438,7 +448,7 @@ impl IdempotencyBuilder {
     /// The layer with nothing but defaults, which need no checks.
     pub(crate) fn defaults(self) -> IdempotencyLayer {
         let keeper = Keeper::new(Arc::clone(&self.store));
-        self.assemble(keeper, Terms::default())
+        self.assemble(keeper, Terms::default().labelled(LABEL))
     }
 
     fn assemble(self, keeper: Keeper, terms: Terms) -> IdempotencyLayer {

@@ -1,6 +1,6 @@
 //! Answers that this layer makes itself.
 
-use http::header::{HeaderName, HeaderValue};
+use http::header::{HeaderName, HeaderValue, TRAILER};
 use http::{HeaderMap, Response};
 use http_body::Body;
 use tower_claim::http::{RenderRefusal, is_grpc};
@@ -64,11 +64,23 @@ impl Responder {
 }
 
 fn replay<R: Body>(kept: KeptResponse) -> Response<ResponseBody<R>> {
+    let trailer = kept.trailers.as_ref().and_then(announced);
     let mut response = Response::new(ResponseBody::whole(Whole::of(kept.body, kept.trailers)));
     *response.status_mut() = kept.status;
     *response.headers_mut() = kept.headers;
     response
         .headers_mut()
         .insert(REPLAYED, HeaderValue::from_static("true"));
+    if let Some(names) = trailer.filter(|_| !is_grpc(response.headers())) {
+        response.headers_mut().insert(TRAILER, names);
+    }
     response
+}
+
+/// On HTTP/1 only trailers go out that the head announces.
+fn announced(trailers: &HeaderMap) -> Option<HeaderValue> {
+    let names: Vec<_> = trailers.keys().map(HeaderName::as_str).collect();
+    (!names.is_empty())
+        .then(|| HeaderValue::from_str(&names.join(", ")).ok())
+        .flatten()
 }

@@ -50,14 +50,23 @@ impl Followers {
             return None;
         }
         state.followers += 1;
-        let (watch, count) = state.watches.entry((key, token)).or_insert_with(|| {
+        let watch = || {
             let store = Arc::clone(store);
             let watch = async move { Arc::new(store.dyn_watch(key, token).await) };
-            (watch.boxed().shared(), 0)
-        });
+            watch.boxed().shared()
+        };
+        let (watching, count) = state
+            .watches
+            .entry((key, token))
+            .or_insert_with(|| (watch(), 0));
+        if watching.peek().is_some() {
+            // Over, and not everyone has left yet. The hold goes on all the same, or none would follow it: what
+            // was seen then tells nothing of now, and who reads it over and over would never look again.
+            *watching = watch();
+        }
         *count += 1;
         Some(Following {
-            watch: watch.clone(),
+            watch: watching.clone(),
             seat: Seat {
                 state: Arc::clone(&self.state),
                 of: (key, token),
@@ -121,9 +130,28 @@ impl Drop for Seat {
 
 #[cfg(test)]
 mod tests {
+    use tower_claim::testing::{FaultStore, Operation};
     use tower_claim::{MemoryStore, Namespace, Use};
 
     use super::*;
+
+    #[test]
+    fn who_comes_after_a_watch_is_over_looks_again() {
+        let store = FaultStore::new(MemoryStore::new());
+        let watches = || store.faults().calls().of(Operation::Watch);
+        let of: Arc<dyn DynClaimStore> = Arc::new(store.clone());
+        let key = Key::builder(Use::Idempotency, &Namespace::default()).build();
+        let followers = Followers::new(9);
+        let follow = || followers.follow(&of, key, Token::ZERO).unwrap();
+        let (first, second) = (follow(), follow());
+        assert!(first.over().now_or_never().is_some());
+        let late = follow();
+        assert!(late.over().now_or_never().is_some());
+        assert_eq!(watches(), 2);
+        assert!(second.over().now_or_never().is_some());
+        assert_eq!(watches(), 2, "it was there for the first");
+        assert!(lock(&followers.state).watches.is_empty());
+    }
 
     #[test]
     fn the_last_follower_takes_the_watch_along() {

@@ -143,7 +143,7 @@ fn renewal(options: &Options) -> Renewal {
 fn idempotency(options: &Options, claims: FaultStore<MemoryStore>) -> IdempotencyBuilder {
     let builder = IdempotencyLayer::builder(claims)
         .scope(|parts: &Parts| tenant(&parts.headers))
-        .namespace(options.namespace.clone())
+        .namespace(options.namespace.as_str())
         .lease(options.lease)
         .renewal(renewal(options))
         .retention(options.retention)

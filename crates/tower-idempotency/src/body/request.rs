@@ -120,6 +120,13 @@ impl Whole {
     }
 
     pub(super) fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.chunks.iter().map(|c| c.len() as u64).sum())
+        let length = self.chunks.iter().map(|c| c.len() as u64).sum();
+        if self.trailers.is_none() {
+            return SizeHint::with_exact(length);
+        }
+        // A host that knows the length says so in the head, and HTTP/1 has no trailers then.
+        let mut hint = SizeHint::new();
+        hint.set_lower(length);
+        hint
     }
 }

@@ -1,6 +1,5 @@
-//! The layer among others: readiness, limits, nesting, trailers, real sockets.
+//! The layer among others: readiness, limits, nesting, timeouts, trailers.
 
-use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,8 +12,9 @@ use http::{HeaderMap, Request, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use tower::limit::ConcurrencyLimitLayer;
+use tower::timeout::TimeoutLayer;
 use tower::util::BoxCloneSyncService;
-use tower::{Layer, Service as _, ServiceBuilder, ServiceExt};
+use tower::{Layer, Service as _, ServiceExt};
 use tower_claim::testing::Operation;
 use tower_idempotency::{IdempotencyLayer, IdempotentRun, OnBusy, RequestBody};
 
@@ -216,178 +216,40 @@ fn the_layer_and_its_parts_go_where_hosts_need_them() {
     defaulted::<RequestBody<Body>>();
 }
 
-mod over_axum {
-    use axum::Router;
-    use axum::extract::State;
-    use axum::routing::post;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpStream;
+#[tokio::test(start_paused = true)]
+async fn a_timeout_outside_answers_its_caller_and_the_handler_runs_on() {
+    let app = App::new();
+    let layer = app.builder().build().unwrap();
+    let service = app.under(&layer);
+    let impatient = TimeoutLayer::new(ms(300)).layer(service.clone());
+    let ask = post("/orders").key("k");
+    let slow = ask.clone().flags("delay=1000").request();
+    let error = impatient.oneshot(slow).await.unwrap_err();
+    assert!(error.is::<tower::timeout::error::Elapsed>());
+    assert_eq!((app.effects(), layer.in_flight()), (1, 1));
+    ask.send(&service).await.assert_refused(409, "in-progress");
+    tokio::time::sleep(ms(701)).await;
+    assert!(ask.send(&service).await.is_replay());
+    assert_eq!((app.effects(), layer.in_flight()), (1, 0));
+}
 
-    use super::*;
-
-    #[derive(Clone, Default)]
-    struct Effects(Arc<AtomicUsize>);
-
-    async fn order(State(effects): State<Effects>, body: String) -> (http::StatusCode, String) {
-        let n = effects.0.fetch_add(1, Ordering::SeqCst) + 1;
-        if let Ok(delay) = body.parse() {
-            tokio::time::sleep(ms(delay)).await;
+/// What the documentation advises against handlers that hang.
+#[tokio::test(start_paused = true)]
+async fn a_timeout_inside_frees_the_key_and_the_place() {
+    let app = App::new();
+    let layer = app.builder().max_in_flight(1).build().unwrap();
+    let hanging = tower::service_fn(|request: Request<RequestBody<Body>>| async move {
+        if request.headers().contains_key("x-hang") {
+            std::future::pending::<()>().await;
         }
-        (http::StatusCode::CREATED, format!("order {n}"))
-    }
-
-    async fn serve(router: Router) -> std::net::SocketAddr {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let at = listener.local_addr().unwrap();
-        tokio::spawn(async move { axum::serve(listener, router).await });
-        at
-    }
-
-    fn raw(path: &str, key: &str, body: &str) -> String {
-        format!(
-            "POST {path} HTTP/1.1\r\nhost: x\r\nidempotency-key: {key}\r\nconnection: close\r\n\
-             content-length: {}\r\n\r\n{body}",
-            body.len()
-        )
-    }
-
-    async fn ask(at: std::net::SocketAddr, path: &str, key: &str, body: &str) -> String {
-        let mut socket = TcpStream::connect(at).await.unwrap();
-        socket
-            .write_all(raw(path, key, body).as_bytes())
-            .await
-            .unwrap();
-        let mut answer = String::new();
-        socket.read_to_string(&mut answer).await.unwrap();
-        answer
-    }
-
-    async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-        for _ in 0..1000 {
-            if holds() {
-                return;
-            }
-            tokio::time::sleep(ms(10)).await;
-        }
-        panic!("not within 10 s: {what}");
-    }
-
-    #[tokio::test]
-    async fn a_caller_that_closes_its_socket_is_replayed_the_answer_later() {
-        let effects = Effects::default();
-        let layer = IdempotencyLayer::new(tower_claim::MemoryStore::new());
-        let router = Router::new()
-            .route("/orders", post(order).layer(layer.clone()))
-            .with_state(effects.clone());
-        let at = serve(router).await;
-
-        let mut socket = TcpStream::connect(at).await.unwrap();
-        socket
-            .write_all(raw("/orders", "k", "300").as_bytes())
-            .await
-            .unwrap();
-        until("the handler runs", || effects.0.load(Ordering::SeqCst) == 1).await;
-        drop(socket);
-        until("the handler is done", || layer.in_flight() == 0).await;
-
-        let replay = ask(at, "/orders", "k", "300").await;
-        assert!(replay.starts_with("HTTP/1.1 201"), "{replay}");
-        assert!(replay.contains("idempotent-replayed: true"), "{replay}");
-        assert!(replay.ends_with("order 1"), "{replay}");
-        assert_eq!(effects.0.load(Ordering::SeqCst), 1);
-
-        // Cut off during the upload: no effect, and the key is free at once.
-        let mut socket = TcpStream::connect(at).await.unwrap();
-        let whole = raw("/orders", "k2", "0123456789");
-        socket
-            .write_all(&whole.as_bytes()[..whole.len() - 5])
-            .await
-            .unwrap();
-        drop(socket);
-        let fresh = ask(at, "/orders", "k2", "0").await;
-        assert!(fresh.ends_with("order 2"), "{fresh}");
-    }
-
-    #[tokio::test]
-    async fn another_layer_that_wants_axums_body_goes_inside_with_an_adaptor() {
-        async fn pass(
-            request: axum::extract::Request,
-            next: axum::middleware::Next,
-        ) -> axum::response::Response {
-            next.run(request).await
-        }
-        let layer = IdempotencyLayer::new(tower_claim::MemoryStore::new());
-        let stack = ServiceBuilder::new()
-            .layer(layer)
-            .layer(tower::util::MapRequestLayer::new(
-                |request: Request<RequestBody<axum::body::Body>>| {
-                    request.map(axum::body::Body::new)
-                },
-            ))
-            .layer(axum::middleware::from_fn(pass));
-        let router: Router = Router::new()
-            .route("/orders", post(order))
-            .layer(stack)
-            .with_state(Effects::default());
-        let request = Request::post("/orders").header("idempotency-key", "k");
-        let request = request.body(axum::body::Body::empty()).unwrap();
-        let response: Result<_, Infallible> = router.oneshot(request).await;
-        assert_eq!(response.unwrap().status(), 201);
-    }
-
-    #[cfg(feature = "axum")]
-    #[tokio::test]
-    async fn nested_routers_with_one_layer_value_keep_their_paths_apart() {
-        let effects = Effects::default();
-        let layer = IdempotencyLayer::new(tower_claim::MemoryStore::new());
-        let inner = || Router::new().route("/orders", post(order).layer(layer.clone()));
-        let router = Router::new()
-            .nest("/v1", inner())
-            .nest("/v2", inner())
-            .with_state(effects.clone());
-        let at = serve(router).await;
-        let first = ask(at, "/v1/orders", "k", "x").await;
-        assert!(first.ends_with("order 1"), "{first}");
-        let other = ask(at, "/v2/orders", "k", "x").await;
-        assert!(other.starts_with("HTTP/1.1 422"), "{other}");
-        assert!(other.contains("key-reused"), "{other}");
-        let same = ask(at, "/v1/orders", "k", "x").await;
-        assert!(same.contains("idempotent-replayed: true"), "{same}");
-    }
-
-    #[cfg(feature = "axum")]
-    #[tokio::test]
-    async fn the_run_is_an_extractor() {
-        async fn careful(run: IdempotentRun) -> Result<String, tower_idempotency::PointRefused> {
-            run.point_of_no_return().await?;
-            Ok(format!("attempt {}", run.attempt()))
-        }
-        async fn either(run: Option<IdempotentRun>) -> String {
-            run.is_some().to_string()
-        }
-        let layer = IdempotencyLayer::new(tower_claim::MemoryStore::new());
-        let router: Router = Router::new()
-            .route("/careful", post(careful))
-            .route("/either", post(either))
-            .layer(layer);
-        let send = |path: &str, key: Option<&str>| {
-            let mut request = Request::post(path);
-            if let Some(key) = key {
-                request = request.header("idempotency-key", key);
-            }
-            let request = request.body(axum::body::Body::empty()).unwrap();
-            let response = router.clone().oneshot(request);
-            async move {
-                let response = response.await.unwrap();
-                let status = response.status().as_u16();
-                let body = response.into_body().collect().await.unwrap().to_bytes();
-                (status, String::from_utf8(body.to_vec()).unwrap())
-            }
-        };
-        assert_eq!(send("/careful", Some("a")).await, (200, "attempt 1".into()));
-        let (status, body) = send("/careful", None).await;
-        assert!(status == 400 && body.contains("key-missing"), "{body}");
-        assert_eq!(send("/either", Some("b")).await, (200, "true".into()));
-        assert_eq!(send("/either", None).await, (200, "false".into()));
-    }
+        Ok::<_, io::Error>(Response::new(body_of("done")))
+    });
+    let timed = TimeoutLayer::new(ms(300)).layer(hanging);
+    let timed = timed.map_err(io::Error::other);
+    let service = layer.layer(BoxCloneSyncService::new(timed));
+    let ask = post("/orders").key("k");
+    let hangs = ask.clone().header("x-hang", "1").request();
+    assert!(service.clone().oneshot(hangs).await.is_err());
+    assert_eq!(layer.in_flight(), 0);
+    ask.send(&service).await.assert_fresh(200);
 }

@@ -4,7 +4,6 @@ use futures_util::{FutureExt, stream};
 use http::{Method, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
-use tower_claim::Namespace;
 use tower_claim::http::{Gate, KeyFields, KeySyntax, Mode, Switch};
 
 use crate::support::*;
@@ -159,8 +158,7 @@ async fn a_required_scope_is_no_shared_bucket() {
 async fn namespaces_keep_two_applications_on_one_store_apart() {
     let app = App::new();
     for name in ["a", "b"] {
-        let namespace = Namespace::new(name).unwrap();
-        let service = app.under(&app.builder().namespace(namespace).build().unwrap());
+        let service = app.under(&app.builder().namespace(name).build().unwrap());
         post("/orders")
             .key("k")
             .send(&service)
@@ -451,6 +449,9 @@ async fn settings_that_cannot_work_are_refused_when_built() {
         |builder: tower_idempotency::IdempotencyBuilder| builder.build().unwrap_err().setting();
     assert_eq!(refused(app.builder().lease(ms(50))), "lease");
     assert_eq!(refused(app.builder().retention(ms(0))), "retention");
+    for namespace in ["", "a b", "a/b", "ü", &"x".repeat(65)] {
+        assert_eq!(refused(app.builder().namespace(namespace)), "namespace");
+    }
     assert_eq!(refused(app.builder().max_in_flight(0)), "max_in_flight");
     assert_eq!(
         refused(app.builder().max_in_flight(usize::MAX)),

@@ -353,7 +353,7 @@ pub(crate) async fn send(service: &Service, request: Request<Body>) -> Answer {
         let response = service.clone().oneshot(request).await.unwrap();
         read(response).await
     });
-    answer.await.expect("the answer hangs")
+    answer.await.unwrap_or_else(|_| panic!("the answer hangs"))
 }
 
 pub(crate) async fn read<B>(response: Response<B>) -> Answer

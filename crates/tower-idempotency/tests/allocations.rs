@@ -1,0 +1,75 @@
+//! What the layer costs in allocations.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::convert::Infallible;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use tower::layer::util::Identity;
+use tower::{Layer, Service, ServiceExt};
+use tower_claim::MemoryStore;
+use tower_claim::http::{Gate, Mode, Switch};
+use tower_idempotency::{IdempotencyLayer, RequestBody};
+
+type Body = Full<Bytes>;
+
+async fn handler<B>(request: Request<B>) -> Result<Response<Body>, Infallible>
+where
+    B: http_body::Body<Data = Bytes>,
+{
+    let read = request.into_body().collect().await.map(|b| b.to_bytes());
+    Ok(Response::new(Full::new(read.unwrap_or_default())))
+}
+
+fn request(method: &str, key: Option<&str>) -> Request<Body> {
+    let mut request = Request::builder().method(method).uri("/orders");
+    if let Some(key) = key {
+        request = request.header("idempotency-key", key);
+    }
+    request.body(Full::new(Bytes::from_static(b"{}"))).unwrap()
+}
+
+/// Allocations of one request, once everything is warm.
+fn count<S, R>(service: &S, request: impl Fn() -> Request<Body>) -> u64
+where
+    S: Service<Request<Body>, Response = Response<R>, Error = Infallible> + Clone,
+    R: http_body::Body<Data = Bytes, Error = Infallible>,
+{
+    let run = || {
+        let response = service.clone().oneshot(request()).now_or_never();
+        let body = response.unwrap().unwrap().into_body();
+        assert_eq!(
+            body.collect().now_or_never().unwrap().unwrap().to_bytes(),
+            "{}"
+        );
+    };
+    (0..3).for_each(|_| run());
+    allocation_counter::measure(run).count_total
+}
+
+#[test]
+fn a_request_that_is_none_of_the_layers_business_allocates_nothing_more() {
+    let bare = Identity::new().layer(tower::service_fn(handler::<Body>));
+    let layer = IdempotencyLayer::builder(MemoryStore::new()).scope(|req| {
+        req.headers
+            .get("x-tenant")?
+            .to_str()
+            .ok()
+            .map(str::to_owned)
+    });
+    let layer = layer.build().unwrap();
+    let service = layer.layer(tower::service_fn(handler::<RequestBody<Body>>));
+    let off = IdempotencyLayer::builder(MemoryStore::new())
+        .gate(Gate::new().switch(Switch::new(Mode::Off)));
+    let off = off.build().unwrap();
+    let off = off.layer(tower::service_fn(handler::<RequestBody<Body>>));
+    for (method, key) in [("POST", None), ("GET", None), ("GET", Some("k"))] {
+        let request = || request(method, key);
+        let identity = count(&bare, request);
+        assert_eq!(count(&service, request), identity, "{method} {key:?}");
+        assert_eq!(count(&off, request), identity, "off: {method} {key:?}");
+    }
+}
