@@ -29,7 +29,7 @@ async fn the_board_shows_waits_refusals_panics_and_the_marks_of_a_detached_handl
         let request = post("/orders").key("k").flags(flags).body(body).request();
         let service = service.clone();
         async move {
-            let response: Response<_> = service.oneshot(request).await.unwrap();
+            let response: Response<_> = soon(service.oneshot(request)).await.unwrap();
             response.into_body().collect().await.unwrap();
         }
     };

@@ -88,7 +88,7 @@ async fn the_inner_service_is_called_only_after_its_own_readiness() {
         running.push(service.call(ask.request()));
     }
     let mut statuses = Vec::new();
-    for answer in join_all(running).await {
+    for answer in soon(join_all(running)).await {
         statuses.push(read(answer.unwrap()).await.status.as_u16());
     }
     assert_eq!(statuses, [503, 503, 200, 200]);

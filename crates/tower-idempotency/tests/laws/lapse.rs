@@ -153,7 +153,8 @@ async fn the_handler_sees_its_key_its_attempt_and_whom_it_took_over() {
     let a = spawn(&service, ask.clone());
     tokio::time::sleep(ms(300)).await;
     let b = spawn(&service, ask);
-    let (first, second) = (runs.recv().await.unwrap(), runs.recv().await.unwrap());
+    let first = soon(runs.recv()).await.unwrap();
+    let second = soon(runs.recv()).await.unwrap();
     assert_eq!(first.key().as_client_text(), Some("k"));
     assert_eq!((first.attempt(), second.attempt()), (1, 2));
     assert!(first.took_over().is_none());

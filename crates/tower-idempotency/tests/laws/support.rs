@@ -347,13 +347,18 @@ pub(crate) struct Answer {
     pub(crate) trailers: Option<HeaderMap>,
 }
 
+/// Paused time jumps to the deadline when nothing else can happen: what hangs is told by its test's name.
+pub(crate) async fn soon<F: Future>(future: F) -> F::Output {
+    let out = tokio::time::timeout(ms(24 * 3_600_000), future).await;
+    out.unwrap_or_else(|_| panic!("it hangs"))
+}
+
 pub(crate) async fn send(service: &Service, request: Request<Body>) -> Answer {
-    // Paused time jumps to it when nothing else can happen: what hangs is told by its test's name.
-    let answer = tokio::time::timeout(ms(24 * 3_600_000), async {
+    soon(async {
         let response = service.clone().oneshot(request).await.unwrap();
         read(response).await
-    });
-    answer.await.unwrap_or_else(|_| panic!("the answer hangs"))
+    })
+    .await
 }
 
 pub(crate) async fn read<B>(response: Response<B>) -> Answer
