@@ -69,7 +69,8 @@ fn pass_through(c: &mut Criterion) {
             app().layer(
                 StageLayer::builder(Board::new())
                     .gate(Gate::new().methods([]))
-                    .build(),
+                    .build()
+                    .expect("good settings"),
             ),
         ),
     ] {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use http::{Extensions, Method, Request};
+use tower_claim::ConfigError;
 use tower_claim::http::{Gate, Mode};
 use tower_layer::Layer;
 
@@ -28,7 +29,7 @@ pub struct StageLayer {
 impl StageLayer {
     /// Tracks every request on this board.
     pub fn new(board: Board) -> Self {
-        Self::builder(board).build()
+        Self::builder(board).unchecked()
     }
 
     /// A layer with settings of its own. Those of the table are the board's: see [`Board::builder`].
@@ -85,7 +86,8 @@ impl StageLayerBuilder {
     /// use tower_stage::{Board, StageLayer};
     ///
     /// let gate = Gate::new().when(|request| request.uri.path() != "/health");
-    /// let layer = StageLayer::builder(Board::new()).gate(gate).build();
+    /// let layer = StageLayer::builder(Board::new()).gate(gate).build()?;
+    /// # Ok::<(), tower_claim::ConfigError>(())
     /// ```
     pub fn gate(mut self, gate: Gate) -> Self {
         self.config.gate = Some(gate);
@@ -100,7 +102,8 @@ impl StageLayerBuilder {
     ///
     /// let layer = StageLayer::builder(Board::new())
     ///     .route(|request| request.uri.path().starts_with("/items/").then(|| "/items/{id}".into()))
-    ///     .build();
+    ///     .build()?;
+    /// # Ok::<(), tower_claim::ConfigError>(())
     /// ```
     pub fn route<F>(mut self, name: F) -> Self
     where
@@ -110,8 +113,15 @@ impl StageLayerBuilder {
         self
     }
 
-    /// The layer. There is no setting here that could be refused.
-    pub fn build(self) -> StageLayer {
+    /// The layer.
+    ///
+    /// # Errors
+    /// None of today's settings can be bad; the form is that of every builder of the family.
+    pub fn build(self) -> Result<StageLayer, ConfigError> {
+        Ok(self.unchecked())
+    }
+
+    fn unchecked(self) -> StageLayer {
         StageLayer {
             config: Arc::new(self.config),
         }

@@ -28,6 +28,7 @@ fn layer(board: &Board) -> StageLayer {
     StageLayer::builder(board.clone())
         .route(|parts| Some(parts.uri.path().to_owned().into()))
         .build()
+        .unwrap()
 }
 
 fn page(board: &Board, filter: &Filter) -> Value {

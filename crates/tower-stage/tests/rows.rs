@@ -476,7 +476,8 @@ async fn the_board_keeps_nothing_of_what_the_client_sent() {
         .layer(
             StageLayer::builder(board.clone())
                 .route(|parts| Some(parts.uri.path().to_owned().into()))
-                .build(),
+                .build()
+                .unwrap(),
         )
         .service_fn(|_: Request<()>| {
             ready(Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new())))
@@ -503,7 +504,8 @@ async fn an_inner_rewrite_changes_no_row() {
         .layer(
             StageLayer::builder(board.clone())
                 .route(|parts| Some(parts.uri.path().to_owned().into()))
-                .build(),
+                .build()
+                .unwrap(),
         )
         .map_request(|mut request: Request<()>| {
             *request.method_mut() = Method::DELETE;
@@ -528,7 +530,12 @@ async fn a_gate_lets_requests_pass_without_a_row() {
     let switch = Switch::default();
     let gate = Gate::new().methods([Method::POST]).switch(switch.clone());
     let service = ServiceBuilder::new()
-        .layer(StageLayer::builder(board.clone()).gate(gate).build())
+        .layer(
+            StageLayer::builder(board.clone())
+                .gate(gate)
+                .build()
+                .unwrap(),
+        )
         .service_fn(|_: Request<()>| async {
             mark(Stage::Persisted);
             Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("x")))
