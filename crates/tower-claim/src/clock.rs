@@ -47,7 +47,7 @@ impl Sub<Duration> for Moment {
 }
 
 /// Everything in this family that reads the time or waits does so through a clock, so that a test can
-/// drive it by hand.
+/// drive it by hand. Must not panic, nor block: it is read in `Drop`, and under locks.
 pub trait Clock: Debug + Send + Sync + 'static {
     /// Now. Never goes back. Should count time in suspend: a lease goes on while the machine sleeps.
     fn now(&self) -> Moment;

@@ -23,7 +23,7 @@ pub enum StoreError {
         /// What is wrong with it.
         source: Source,
     },
-    /// The engine cannot do this.
+    /// Cannot be done, however often it is tried: by this engine, or with this claim. Nothing was sent.
     Unsupported(&'static str),
 }
 
@@ -60,7 +60,7 @@ impl fmt::Display for StoreError {
             Self::Garbled { key_prefix, .. } => {
                 write!(f, "the record {key_prefix}… cannot be read")
             }
-            Self::Unsupported(what) => write!(f, "the store cannot do this: {what}"),
+            Self::Unsupported(what) => write!(f, "not possible: {what}"),
         }
     }
 }

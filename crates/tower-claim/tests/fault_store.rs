@@ -155,7 +155,7 @@ async fn every_operation_is_counted_by_its_name() {
         token: grant.token,
     };
     store.renew(&[Beat { owner, progress: 0 }]).await.unwrap();
-    store.mark(owner).await.unwrap();
+    let _ = store.mark(owner).await.unwrap();
     store.peek(KEY).await.unwrap();
     store.scan(None, 10).await.unwrap();
     store.ask_revoke(KEY, owner.token).await.unwrap();

@@ -117,6 +117,19 @@ impl Bench {
         Ok(self.store.dyn_mark(owner).await?)
     }
 
+    /// As [`mark`](Self::mark), and it must be.
+    pub(super) async fn marked(&self, owner: Owner) -> Judged {
+        expect!("mark", self.mark(owner).await?, Marked::Marked);
+        Ok(())
+    }
+
+    /// As [`finish`](Self::finish), and it must be.
+    pub(super) async fn finished(&self, owner: Owner, text: &'static str, keep: u32) -> Judged {
+        let finish = self.finish(owner, text, keep).await?;
+        expect!("finish", finish, Finish::Finished);
+        Ok(())
+    }
+
     /// Finishes with this text, kept for so many units.
     pub(super) async fn finish(
         &self,

@@ -24,6 +24,7 @@ const NONCES: u32 = 3;
 /// What came of a claim.
 #[derive(Debug)]
 #[non_exhaustive]
+#[must_use = "work only when `Granted`; dropped, a granted claim is released"]
 pub enum Attempt {
     /// The key is ours.
     Granted(Claim),
@@ -40,6 +41,7 @@ pub enum Attempt {
 /// What came of a claim of several keys.
 #[derive(Debug)]
 #[non_exhaustive]
+#[must_use = "work only when `Granted`; dropped, a granted claim is released"]
 pub enum AttemptMany {
     /// All keys are ours.
     Granted(Claim),

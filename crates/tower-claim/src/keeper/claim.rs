@@ -19,6 +19,7 @@ use crate::{Fingerprint, Key, Moment, Nonce, StoreError, Token};
 /// [`Loss`], or with the last clone: dropped unfinished, the keeper is told to release it. A claim that
 /// was lost is not released then: its work may still be running somewhere, so its lease lapses instead.
 #[derive(Clone)]
+#[must_use = "dropped, the claim is released"]
 pub struct Claim {
     pub(super) grip: Arc<Grip>,
 }

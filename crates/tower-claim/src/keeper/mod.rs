@@ -39,7 +39,8 @@ pub(crate) use timing::Timing;
 /// a thread and runtime of its own, over its own connections
 /// ([`keeper_store`](crate::ClaimStore::keeper_store)), so that a blocked application runtime does not
 /// cost the lease; it starts with the first claim, and ends when the last keeper and claim are gone. The
-/// same worker releases what was dropped and repeats what stayed in doubt.
+/// same worker releases what was dropped and repeats what stayed in doubt. A store that hangs or panics
+/// costs the call, which is tried again; the deadline of every hold is kept by clock, without the worker.
 ///
 /// What it promises its owner, with bounded clock *rates*: while [`Claim::check`] is `Ok`, no other owner
 /// believes that it holds the key. What it does not: stop a paused process from writing. For that, send

@@ -192,7 +192,7 @@ fn a_nonce_whose_hold_is_over_is_never_granted_again() {
         "beside a live holder"
     );
     let (mut record, token) = held(&terms());
-    finish(&mut record, 1, token, "a", 1);
+    let _ = finish(&mut record, 1, token, "a", 1);
     assert_eq!(claim(&mut record, 1, &terms(), 2), Claimed::Ended);
 }
 
@@ -349,7 +349,7 @@ fn a_key_stays_taken_for_its_min_hold_however_the_hold_ends() {
         value: Value::Tombstone,
         keep: Duration::ZERO,
     };
-    finished.finish(&mut request, at(5));
+    let _ = finished.finish(&mut request, at(5));
     assert!(matches!(
         claim(&mut finished, 2, &terms(), 29),
         Claimed::Done(_)
@@ -482,7 +482,7 @@ fn the_first_of_two_finishes_wins() {
 #[test]
 fn a_finished_key_is_claimable_after_its_keep() {
     let (mut record, token) = held(&terms());
-    finish(&mut record, 1, token, "a", 1);
+    let _ = finish(&mut record, 1, token, "a", 1);
     assert!(matches!(
         claim(&mut record, 2, &terms(), 1000),
         Claimed::Done(_)
@@ -497,7 +497,7 @@ fn a_finished_key_is_claimable_after_its_keep() {
 #[test]
 fn a_release_never_touches_what_is_done() {
     let (mut record, token) = held(&terms());
-    finish(&mut record, 1, token, "a", 1);
+    let _ = finish(&mut record, 1, token, "a", 1);
     assert_eq!(release(&mut record, 1, Some(token), 2), Release::Lost);
     assert_eq!(release(&mut record, 1, None, 2), Release::Lost);
     assert_eq!(state(&record, 3), State::Done);
@@ -575,7 +575,7 @@ fn break_ends_a_hold_under_the_expected_token_and_raises_it() {
     let (record, token) = held(&terms());
     let other = Token::new(token.get() + 1).unwrap();
     let mut done = record.clone();
-    finish(&mut done, 1, token, "a", 1);
+    let _ = finish(&mut done, 1, token, "a", 1);
     assert_eq!(
         done.break_(token, at(2)).unwrap(),
         Broken::Conflict { token }
@@ -588,7 +588,7 @@ fn break_ends_a_hold_under_the_expected_token_and_raises_it() {
     ] {
         let (mut record, token) = held(&settings);
         if marked {
-            record.mark(owner(1, token), at(1));
+            let _ = record.mark(owner(1, token), at(1));
         }
         assert_eq!(
             record.break_(other, at(1)).unwrap(),
@@ -643,7 +643,7 @@ fn a_watch_tells_what_became_of_the_hold() {
     ));
     assert_eq!(over(&record, token, 10), Some(Watched::Ended));
     let mut done = record.clone();
-    finish(&mut done, 1, token, "a", 1);
+    let _ = finish(&mut done, 1, token, "a", 1);
     assert!(matches!(
         over(&done, token, 2),
         Some(Watched::Done(found)) if found.value == body("a") && found.same_fingerprint
@@ -723,7 +723,7 @@ fn a_record_whose_token_is_ahead_of_the_clock_is_not_forgotten() {
 #[test]
 fn settling_changes_no_answer() {
     let (mut record, token) = held(&terms());
-    finish(&mut record, 1, token, "a", 1);
+    let _ = finish(&mut record, 1, token, "a", 1);
     let before = record.peek(KEY, at(1002));
     assert!(record.heap_bytes() > 0);
     record.settle(at(1000).now);

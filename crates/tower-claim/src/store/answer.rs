@@ -183,6 +183,7 @@ pub enum LostReason {
 /// Answer to a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
+#[must_use = "go on only after `Marked`"]
 pub enum Marked {
     /// The point of no return is in the record. Only now may the caller go on.
     Marked,
@@ -193,6 +194,7 @@ pub enum Marked {
 /// Answer to a finish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
+#[must_use = "of a lost finish nothing was kept"]
 pub enum Finish {
     /// The result stands. The same finish repeated answers this again; the first value wins.
     Finished,

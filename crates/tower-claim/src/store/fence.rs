@@ -11,6 +11,7 @@ use crate::{Nonce, StoreError, Token};
 /// Answer of a guard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
+#[must_use = "write only when `Admitted`"]
 pub enum Admission {
     /// The write may happen. Many writes under one token and nonce are admitted.
     Admitted,

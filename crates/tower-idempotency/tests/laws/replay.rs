@@ -249,7 +249,7 @@ async fn an_unreadable_record_is_no_reason_to_run_again() {
         value,
         keep: ms(60_000),
     };
-    app.store.inner().finish(finish).await.unwrap();
+    let _ = app.store.inner().finish(finish).await.unwrap();
     let refused = ask.send(&service).await;
     refused.assert_refused(503, "store-unavailable");
     assert!(refused.text().contains("record-unreadable"));

@@ -58,7 +58,7 @@ async fn a_break_compares_the_token(b: &AdminBench) -> Judged {
 
 async fn a_break_leaves_done_alone(b: &AdminBench) -> Judged {
     let owner = b.ask(b.key()).granted().await?.owner;
-    b.finish(owner, "result", 9).await?;
+    b.finished(owner, "result", 9).await?;
     let answer = b.power.dyn_break_claim(owner.key, owner.token).await?;
     expect!("done", answer, Broken::Conflict { .. });
     expect!("the key", b.ask(owner.key).send().await?, Claimed::Done(_));
@@ -98,7 +98,7 @@ async fn a_break_of_hold_is_unknown(b: &AdminBench) -> Judged {
 
 async fn a_break_of_a_marked_hold_is_unknown(b: &AdminBench) -> Judged {
     let owner = b.ask(b.key()).granted().await?.owner;
-    b.mark(owner).await?;
+    b.marked(owner).await?;
     broken(b, owner).await?;
     expect!(
         "the key",

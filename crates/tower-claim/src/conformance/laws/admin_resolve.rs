@@ -133,7 +133,7 @@ async fn a_resolve_leaves_held_alone(b: &AdminBench) -> Judged {
 
 async fn a_resolve_leaves_done_alone(b: &AdminBench) -> Judged {
     let owner = b.ask(b.key()).granted().await?.owner;
-    b.finish(owner, "result", 9).await?;
+    b.finished(owner, "result", 9).await?;
     for resolution in [Resolution::Absent, done(b, 9)] {
         let answer = b
             .power
@@ -174,7 +174,7 @@ async fn a_resolved_owner_cannot_finish(b: &AdminBench) -> Judged {
     );
 
     let owner = b.ask(b.key()).lease(9).granted().await?.owner;
-    b.mark(owner).await?;
+    b.marked(owner).await?;
     b.release(owner).await?;
     resolved(b, owner, Resolution::Absent).await?;
     expect!("finish", b.finish(owner, "late", 9).await?, Finish::Lost);

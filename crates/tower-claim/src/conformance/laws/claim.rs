@@ -164,7 +164,7 @@ async fn a_finished_key_is_done(b: &Bench) -> Judged {
 
 async fn done_tells_age_and_keep(b: &Bench) -> Judged {
     let hold = b.ask(b.key()).granted().await?;
-    b.finish(hold.owner, "result", 9).await?;
+    b.finished(hold.owner, "result", 9).await?;
     b.at(2).await?;
     let done = done(b.ask(hold.owner.key).send().await?)?;
     ensure!(
@@ -182,7 +182,7 @@ async fn done_tells_age_and_keep(b: &Bench) -> Judged {
 
 async fn done_tells_whether_the_fingerprint_is_the_same(b: &Bench) -> Judged {
     let hold = b.ask(b.key()).fingerprint(print(1)).granted().await?;
-    b.finish(hold.owner, "result", 9).await?;
+    b.finished(hold.owner, "result", 9).await?;
     for (print, same) in [(print(1), true), (print(2), false)] {
         let done = done(b.ask(hold.owner.key).fingerprint(print).send().await?)?;
         ensure!(
@@ -198,7 +198,7 @@ async fn done_outlives_the_lease(b: &Bench) -> Judged {
     let mut terms = b.lease(1);
     terms.unfinished_keep = b.units(1);
     let hold = b.ask(b.key()).terms(terms).granted().await?;
-    b.finish(hold.owner, "result", 9).await?;
+    b.finished(hold.owner, "result", 9).await?;
     b.at(5).await?;
     done(b.ask(hold.owner.key).send().await?)?;
     Ok(())
@@ -206,7 +206,7 @@ async fn done_outlives_the_lease(b: &Bench) -> Judged {
 
 async fn a_done_key_is_free_after_its_keep(b: &Bench) -> Judged {
     let hold = b.ask(b.key()).fingerprint(print(1)).granted().await?;
-    b.finish(hold.owner, "result", 2).await?;
+    b.finished(hold.owner, "result", 2).await?;
     b.at(1).await?;
     done(b.ask(hold.owner.key).send().await?)?;
     b.at(3).await?;

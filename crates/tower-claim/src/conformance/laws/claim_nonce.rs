@@ -95,7 +95,7 @@ async fn a_superseded_nonce_is_never_granted_again(b: &Bench) -> Judged {
 
 async fn a_finished_nonce_is_never_granted_again(b: &Bench) -> Judged {
     let owner = b.ask(b.key()).granted().await?.owner;
-    b.finish(owner, "result", 2).await?;
+    b.finished(owner, "result", 2).await?;
     let copy = b.ask(owner.key).nonce(owner.nonce).send().await?;
     expect!(
         "a copy of the claim",

@@ -87,7 +87,7 @@ async fn a_refusal_raises_nothing(b: &FenceBench) -> Judged {
 async fn a_collision_leaves_the_owner_in_place(b: &FenceBench) -> Judged {
     let r = b.resource();
     admitted(b.store.dyn_admit(&r, t(7), n(1)).await)?;
-    b.store.dyn_admit(&r, t(7), n(2)).await?;
+    let _ = b.store.dyn_admit(&r, t(7), n(2)).await?;
     admitted(b.store.dyn_admit(&r, t(7), n(1)).await)
 }
 
@@ -169,7 +169,7 @@ async fn racing_writes_leave_the_highest_mark(b: &FenceBench) -> Judged {
         .rev()
         .map(|i| b.store.dyn_admit(&r, t(i.into()), n(i)));
     for answer in join_all(writes).await {
-        answer?;
+        let _ = answer?;
     }
     let high = b.store.dyn_high_water(&r).await?;
     ensure!(high == t(8), "8 was admitted, the mark is {high}");

@@ -118,7 +118,7 @@ async fn a_released_owner_cannot_finish(b: &Bench) -> Judged {
 /// It is unknown, but not by lapse.
 async fn a_marked_and_released_owner_cannot_finish(b: &Bench) -> Judged {
     let owner = b.ask(b.key()).granted().await?.owner;
-    b.mark(owner).await?;
+    b.marked(owner).await?;
     b.release(owner).await?;
     expect!("finish", b.finish(owner, "late", 9).await?, Finish::Lost);
     expect!(
@@ -164,7 +164,7 @@ async fn the_first_value_wins(b: &Bench) -> Judged {
 
 async fn a_finish_repeated_does_not_lengthen_the_keep(b: &Bench) -> Judged {
     let owner = b.ask(b.key()).granted().await?.owner;
-    b.finish(owner, "result", 2).await?;
+    b.finished(owner, "result", 2).await?;
     b.at(1).await?;
     expect!(
         "finish again",
@@ -178,7 +178,7 @@ async fn a_finish_repeated_does_not_lengthen_the_keep(b: &Bench) -> Judged {
 
 async fn a_finish_over_its_keep_never_replaces_a_new_result(b: &Bench) -> Judged {
     let owner = b.ask(b.key()).granted().await?.owner;
-    b.finish(owner, "old", 1).await?;
+    b.finished(owner, "old", 1).await?;
     b.at(2).await?;
     let next = b.ask(owner.key).granted().await?.owner;
     expect!(
@@ -219,7 +219,7 @@ async fn a_stale_owner_cannot_replace_a_result(b: &Bench) -> Judged {
 async fn a_finish_binds_its_fingerprint(b: &Bench) -> Judged {
     let print = crate::conformance::bench::print(7);
     let owner = b.ask(b.key()).fingerprint(print).granted().await?.owner;
-    b.finish(owner, "result", 9).await?;
+    b.finished(owner, "result", 9).await?;
     let seen = b.peek(owner.key).await?;
     let bound = expect!("the record", seen, Some(record) => record.fingerprint);
     ensure!(

@@ -138,7 +138,7 @@ async fn a_lapsed_key_is_taken_over_with_the_others(b: &ManyBench) -> Judged {
 async fn a_done_key_refuses_all(b: &ManyBench) -> Judged {
     let keys = keys(b, 3);
     let owner = b.ask(keys[2]).granted().await?.owner;
-    b.finish(owner, "result", 9).await?;
+    b.finished(owner, "result", 9).await?;
     let (key, by) = refused(many(b, &keys, b.nonce()).await?)?;
     ensure!(
         key == keys[2],

@@ -100,7 +100,7 @@ async fn a_mark_does_not_renew(b: &Bench) -> Judged {
 
 async fn a_marked_owner_finishes(b: &Bench) -> Judged {
     let owner = b.ask(b.key()).granted().await?.owner;
-    b.mark(owner).await?;
+    b.marked(owner).await?;
     b.at(3).await?;
     expect!(
         "finish",
@@ -113,8 +113,8 @@ async fn a_marked_owner_finishes(b: &Bench) -> Judged {
 
 async fn a_mark_ends_with_its_record(b: &Bench) -> Judged {
     let owner = b.ask(b.key()).granted().await?.owner;
-    b.mark(owner).await?;
-    b.finish(owner, "result", 1).await?;
+    b.marked(owner).await?;
+    b.finished(owner, "result", 1).await?;
     b.at(2).await?;
     b.ask(owner.key).granted().await?;
     b.at(5).await?;

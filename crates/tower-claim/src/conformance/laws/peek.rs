@@ -94,7 +94,7 @@ async fn peek_shows_progress_and_last_beat(b: &Bench) -> Judged {
 
 async fn peek_shows_the_mark(b: &Bench) -> Judged {
     let owner = b.ask(b.key()).granted().await?.owner;
-    b.mark(owner).await?;
+    b.marked(owner).await?;
     ensure!(
         record(b.peek(owner.key).await?)?.marked,
         "not shown as marked"
@@ -130,7 +130,7 @@ async fn peek_shows_hold_lapsed_as_unknown(b: &Bench) -> Judged {
 
 async fn peek_shows_done_until_its_keep_has_passed(b: &Bench) -> Judged {
     let owner = b.ask(b.key()).granted().await?.owner;
-    b.finish(owner, "result", 2).await?;
+    b.finished(owner, "result", 2).await?;
     b.at(1).await?;
     let state = record(b.peek(owner.key).await?)?.state;
     ensure!(state == State::Done, "shown as {state:?}");

@@ -98,7 +98,7 @@ async fn a_late_release_leaves_the_next_owner_alone(b: &Bench) -> Judged {
 
 async fn a_release_never_touches_done(b: &Bench) -> Judged {
     let owner = b.ask(b.key()).granted().await?.owner;
-    b.finish(owner, "result", 9).await?;
+    b.finished(owner, "result", 9).await?;
     expect!("release", b.release(owner).await?, Release::Lost);
     let by_nonce = b.release_by_nonce(owner.key, owner.nonce).await?;
     expect!("release by nonce", by_nonce, Release::Lost);
@@ -108,7 +108,7 @@ async fn a_release_never_touches_done(b: &Bench) -> Judged {
 
 async fn a_strangers_release_never_touches_done(b: &Bench) -> Judged {
     let owner = b.ask(b.key()).granted().await?.owner;
-    b.finish(owner, "result", 9).await?;
+    b.finished(owner, "result", 9).await?;
     let stranger = another_nonce(b, owner);
     expect!("release", b.release(stranger).await?, Release::Already);
     expect!("the key", b.ask(owner.key).send().await?, Claimed::Done(_));
@@ -117,7 +117,7 @@ async fn a_strangers_release_never_touches_done(b: &Bench) -> Judged {
 
 async fn a_marked_release_is_unknown(b: &Bench) -> Judged {
     let owner = b.ask(b.key()).granted().await?.owner;
-    b.mark(owner).await?;
+    b.marked(owner).await?;
     expect!("release", b.release(owner).await?, Release::Released);
     expect!(
         "the key",

@@ -138,7 +138,7 @@ async fn a_released_hold_is_not_renewed(b: &Bench) -> Judged {
 
 async fn a_finished_hold_is_not_renewed(b: &Bench) -> Judged {
     let owner = b.ask(b.key()).lease(9).granted().await?.owner;
-    b.finish(owner, "result", 2).await?;
+    b.finished(owner, "result", 2).await?;
     b.at(1).await?;
     expect!("a beat", b.renew(owner).await?, Renewed::Lost(_));
     b.at(3).await?;

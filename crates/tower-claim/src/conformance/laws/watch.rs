@@ -86,7 +86,7 @@ async fn a_watcher_sees_the_next_owner(b: &Bench) -> Judged {
 
 async fn a_late_watcher_is_answered_at_once(b: &Bench) -> Judged {
     let owner = b.ask(b.key()).granted().await?.owner;
-    b.finish(owner, "result", 30).await?;
+    b.finished(owner, "result", 30).await?;
     expect!(
         "done",
         b.woken(&mut b.watch(owner)).await?,

@@ -198,7 +198,8 @@ async fn max_hold_ends_a_hold_that_is_renewed() {
     let capped = Terms::builder(LEASE).max_hold(LEASE * 3).build().unwrap();
     let claim = claim_as(&keeper, "a", &capped).await;
     let begun = tokio::time::Instant::now();
-    assert_eq!(claim.lost().await, Loss::Expired);
+    let lost = tokio::time::timeout(LEASE * 6, claim.lost()).await;
+    assert_eq!(lost, Ok(Loss::Expired));
     assert!(begun.elapsed() >= LEASE * 3 && begun.elapsed() < LEASE * 3 + 20 * MS);
 }
 

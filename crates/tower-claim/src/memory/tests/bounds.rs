@@ -75,7 +75,7 @@ fn a_full_store_takes_new_keys_once_a_keep_has_passed() {
     let settings = Settings::new(secs(10));
     for k in 0..100 {
         let token = granted(claim(&store, k, k, &settings));
-        finish(&store, k, k, token, Bytes::from_static(b"x"), secs(60));
+        let _ = finish(&store, k, k, token, Bytes::from_static(b"x"), secs(60));
     }
     assert!(matches!(
         claim(&store, 100, 100, &settings),
@@ -166,7 +166,7 @@ fn a_body_does_not_pin_the_buffer_it_was_cut_from() {
     let settings = Settings::new(secs(10));
     let token = granted(claim(&store, 1, 1, &settings));
     let large = Bytes::from(vec![7; 1 << 20]);
-    finish(&store, 1, 1, token, large.slice(..10), secs(60));
+    let _ = finish(&store, 1, 1, token, large.slice(..10), secs(60));
     assert!(large.try_into_mut().is_ok(), "somebody shares it still");
 }
 
@@ -181,7 +181,7 @@ fn what_is_counted_is_given_back() {
             release(&store, k, n + 500);
             match k % 3 {
                 0 => {
-                    finish(&store, k, n, token, Bytes::from(vec![0; 1000]), secs(30));
+                    let _ = finish(&store, k, n, token, Bytes::from(vec![0; 1000]), secs(30));
                 }
                 1 => {
                     release(&store, k, n);

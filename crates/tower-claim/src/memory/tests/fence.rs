@@ -34,7 +34,7 @@ fn a_guard_admits_one_nonce_per_token_and_never_goes_back() {
 #[test]
 fn a_raised_floor_refuses_the_token_it_was_raised_to() {
     let store = MemoryFenceStore::new();
-    admit(&store, "a", 5, 1);
+    let _ = admit(&store, "a", 5, 1);
     assert_eq!(now(store.raise_floor("a", t(3))).unwrap(), t(5));
     assert_eq!(admit(&store, "a", 5, 1), Admission::Admitted);
     assert_eq!(now(store.raise_floor("a", t(5))).unwrap(), t(5));

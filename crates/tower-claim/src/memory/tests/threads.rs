@@ -125,7 +125,7 @@ async fn no_wake_up_is_lost_in_a_race() {
             if round % 2 == 0 {
                 release(&ends, round, round);
             } else {
-                finish(&ends, round, round, token, Bytes::new(), secs(60));
+                let _ = finish(&ends, round, round, token, Bytes::new(), secs(60));
             }
         });
         for watcher in watchers {

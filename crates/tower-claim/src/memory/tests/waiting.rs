@@ -58,7 +58,7 @@ fn each_end_of_a_hold_wakes_who_watches() {
 
     let token = granted(claim(&store, 1, 1, &settings));
     let waiting = Waiting::on(&store, 1, token);
-    finish(&store, 1, 1, token, Bytes::from_static(b"x"), secs(60));
+    let _ = finish(&store, 1, 1, token, Bytes::from_static(b"x"), secs(60));
     assert!(matches!(waiting.woken(), Watched::Done(done) if done.token == token));
 
     let token = granted(claim(&store, 2, 1, &settings));
