@@ -1,6 +1,6 @@
 //! What an operator does with a claim.
 
-use super::{At, Phase, Record, Standing};
+use super::{At, Limit, Phase, Record, Standing};
 use crate::store::{Broken, Resolution, Resolved};
 use crate::{StoreError, Token};
 
@@ -57,6 +57,10 @@ impl Record {
         };
         let token = self.next_token(Token::ZERO, at.unix_ms)?;
         let unknown = self.holds_on();
+        // The record stays until the owner's next beat has learnt who ended its hold.
+        if let Some(known) = self.phase.not_after_mut() {
+            *known = (*known).max(Limit::of(self.until));
+        }
         // Cooling counts from the end of the hold, which is now where it has not lapsed before.
         self.until = self.until.min(at.now);
         let not_before = self.not_before();

@@ -276,6 +276,8 @@ impl Facts {
         }
         let token = self.next_token(0, ms);
         if let Some(life) = self.lives.last_mut() {
+            // Until its lease would have ended, the owner is told who ended it.
+            self.calls.push((life.nonce, life.lease_end()));
             life.end = Some((now, End::Broken));
         }
         self.token = token;
