@@ -34,6 +34,8 @@ pub enum Code {
     LeasedByCaller,
     /// The lease was lost while the work was going on.
     LeaseLost,
+    /// A handler needs a lease, and no layer took one: the application is wired wrongly.
+    LeaseMissing,
     /// A fencing token is required and missing.
     TokenMissing,
     /// The fencing token is older than one already admitted.
@@ -72,6 +74,7 @@ impl Code {
         Code::Cooling,
         Code::LeasedByCaller,
         Code::LeaseLost,
+        Code::LeaseMissing,
         Code::TokenMissing,
         Code::TokenStale,
         Code::TokenInvalid,
@@ -166,6 +169,12 @@ impl Code {
                 409,
                 ABORTED,
                 "The lease was lost while working",
+            ),
+            Code::LeaseMissing => (
+                "lease-missing",
+                500,
+                INTERNAL,
+                "No lease was taken for this request",
             ),
             Code::TokenMissing => (
                 "token-missing",

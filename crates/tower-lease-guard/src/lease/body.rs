@@ -38,6 +38,9 @@ pin_project! {
     enum Kind<B> {
         Pass { #[pin] body: B },
         Refused { #[pin] body: Full<Bytes> },
+        // A body of which nothing is sent (HEAD, 204, 304), dropped before the release; hosts ask it for
+        // its length.
+        Unread { length: SizeHint, ended: bool },
         Leased { #[pin] leased: Leased<B> },
     }
 }
@@ -86,6 +89,14 @@ impl<B> LeaseBody<B> {
 }
 
 impl<B: Body> LeaseBody<B> {
+    pub(super) fn unread(body: B) -> Self {
+        let (length, ended) = (body.size_hint(), body.is_end_stream());
+        drop(body);
+        Self {
+            kind: Kind::Unread { length, ended },
+        }
+    }
+
     pub(super) fn leased(
         body: B,
         lease: Lease,
@@ -207,6 +218,10 @@ where
             None => SizeHint::with_exact(0),
         };
         match hint.exact() {
+            // hyper drops a body of no bytes unpolled, and the lease would go after the head.
+            Some(0) if matches!(self.phase, Phase::Running(_)) && held == 0 => {
+                hint = SizeHint::default()
+            }
             Some(exact) => hint.set_exact(exact.saturating_add(held)),
             None => hint.set_lower(0),
         }
@@ -233,6 +248,10 @@ where
             KindProj::Refused { body } => body
                 .poll_frame(cx)
                 .map(|frame| frame.map(|frame| frame.map_err(|never| match never {}))),
+            KindProj::Unread { length, ended } => {
+                (*length, *ended) = (SizeHint::with_exact(0), true);
+                Poll::Ready(None)
+            }
             KindProj::Leased { leased } => leased.poll_frame(cx),
         }
     }
@@ -241,6 +260,7 @@ where
         match &self.kind {
             Kind::Pass { body } => body.is_end_stream(),
             Kind::Refused { body } => body.is_end_stream(),
+            Kind::Unread { ended, .. } => *ended,
             Kind::Leased { leased } => leased.is_end_stream(),
         }
     }
@@ -249,6 +269,7 @@ where
         match &self.kind {
             Kind::Pass { body } => body.size_hint(),
             Kind::Refused { body } => body.size_hint(),
+            Kind::Unread { length, .. } => length.clone(),
             Kind::Leased { leased } => leased.size_hint(),
         }
     }
@@ -265,6 +286,7 @@ impl<B> fmt::Debug for LeaseBody<B> {
         f.write_str(match self.kind {
             Kind::Pass { .. } => "LeaseBody::Pass",
             Kind::Refused { .. } => "LeaseBody::Refused",
+            Kind::Unread { .. } => "LeaseBody::Unread",
             Kind::Leased { .. } => "LeaseBody::Leased",
         })
     }

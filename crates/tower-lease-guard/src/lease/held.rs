@@ -5,7 +5,8 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use tower_claim::Key;
+use http::Extensions;
+use tower_claim::{Key, Nonce};
 
 use super::handle::Lease;
 
@@ -39,6 +40,25 @@ impl Held {
     }
 }
 
+/// In a request's extensions: the leases taken for this very request on its way in. It moves along with the
+/// request; a **copy** of the extensions has an empty one. So a layer that stands around a request twice is
+/// told from a call that the handler makes itself, with its own request's extensions.
+#[derive(Debug, Default)]
+struct OnItsWay(Vec<Nonce>);
+
+impl Clone for OnItsWay {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+/// The request goes on under this lease.
+pub(super) fn go_on_under(lease: &Lease, request: &mut Extensions) {
+    request.insert(lease.clone());
+    let on_its_way: &mut OnItsWay = request.get_or_insert_default();
+    on_its_way.0.push(lease.nonce());
+}
+
 /// What a request that wants keys has already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Meeting {
@@ -50,14 +70,18 @@ pub(super) enum Meeting {
     HeldByCaller,
 }
 
-/// `outer` is the lease in the request's extensions.
-pub(super) fn meet(layer: u64, keys: &[Key], outer: Option<&Lease>) -> Meeting {
-    let mut leases = outer.into_iter().flat_map(Lease::chain);
+pub(super) fn meet(layer: u64, keys: &[Key], request: &Extensions) -> Meeting {
+    let outer = request.get::<Lease>().into_iter().flat_map(Lease::chain);
+    // A copy may outlive its lease; a lost one holds nothing.
+    let mut standing = outer.filter(|lease| lease.check().is_ok());
     let holds = |lease: &Lease, key: &Key| lease.keys().contains(key);
-    if let Some(first) = leases.find(|lease| keys.iter().any(|key| holds(lease, key))) {
-        // Other keys than before are another piece of work: a nested call that kept the extensions.
-        let all = keys.iter().all(|key| holds(first, key));
-        return if first.layer() == layer && all {
+    if let Some(first) = standing.find(|lease| keys.iter().any(|key| holds(lease, key))) {
+        let ours = |on_its_way: &OnItsWay| on_its_way.0.contains(&first.nonce());
+        // Other keys than before are another piece of work.
+        let same = first.layer() == layer
+            && request.get().is_some_and(ours)
+            && keys.iter().all(|key| holds(first, key));
+        return if same {
             Meeting::SameLayer
         } else {
             Meeting::HeldByCaller

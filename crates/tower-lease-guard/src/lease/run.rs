@@ -19,7 +19,7 @@ use tower_service::Service;
 use super::acquire::{Wanted, acquire, shutting_down};
 use super::body::LeaseBody;
 use super::handle::{Lease, LeaseLost};
-use super::held::Held;
+use super::held::{Held, go_on_under};
 use super::layer::Shared;
 use crate::BoxError;
 use crate::report::{self, Board};
@@ -83,7 +83,7 @@ where
     };
     let held = Held::under(&lease);
     record_original_uri(&mut request);
-    request.extensions_mut().insert(lease.clone());
+    go_on_under(&lease, request.extensions_mut());
 
     // An async block: the body of `call` runs inside the scope too.
     let work = held.clone().scope(async move { ready.call(request).await });
@@ -106,9 +106,11 @@ where
     let end =
         ResponseEnd::new(&method, head.status, &head.headers).announcing(body.size_hint().exact());
     let body = if end.over(body.is_end_stream()).is_some() {
-        // Nothing of the body is polled any more: the head is the last frame.
+        // Nothing of the body goes out any more, so the head is the last frame. Over HTTP/2 hyper polls the
+        // body of such a response all the same: what is in it would go on without the lease.
+        let body = LeaseBody::unread(body);
         lease.end().await;
-        LeaseBody::pass(body)
+        body
     } else {
         LeaseBody::leased(body, lease, lost, held, end)
     };

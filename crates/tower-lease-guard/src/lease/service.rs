@@ -16,7 +16,6 @@ use tower_service::Service;
 use super::acquire::{Wanted, leased_by_caller};
 use super::body::LeaseBody;
 use super::future::ResponseFuture;
-use super::handle::Lease;
 use super::held::{Meeting, meet};
 use super::layer::Shared;
 use super::run::{Call, run};
@@ -106,8 +105,7 @@ impl Shared {
         };
         let mut keys: Vec<_> = resources.iter().map(|name| self.key_of(name)).collect();
         keys.sort_unstable();
-        let outer = parts.extensions.get::<Lease>();
-        match meet(self.id, &keys, outer) {
+        match meet(self.id, &keys, &parts.extensions) {
             Meeting::Free => Asked::Lease(Wanted { resources, keys }),
             Meeting::SameLayer => Asked::Pass,
             Meeting::HeldByCaller => Asked::Refused(leased_by_caller()),

@@ -1,19 +1,11 @@
 //! What the stage board shows of leases.
-#![cfg(feature = "stage")]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test that cannot go on fails"
-)]
-
-mod support;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::*;
+use crate::world::*;
 use http::Request;
-use support::world::*;
-use support::*;
 use tokio::sync::Notify;
 use tower::{Layer, ServiceBuilder, ServiceExt};
 use tower_stage::{Board, Cause, Filter, StageLayer, WaitReason};

@@ -1,22 +1,17 @@
 //! How long a lease lasts: until the response body has ended, and not a frame longer.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test that cannot go on fails"
-)]
-
-mod support;
 
 use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use crate::support::*;
+use crate::world::*;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
-use http_body::{Body, Frame};
+use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, StreamBody};
-use support::world::*;
-use support::*;
 use tokio::sync::Notify;
 use tower::{Layer, ServiceExt};
 use tower_claim::store::State;
@@ -157,27 +152,81 @@ async fn the_release_is_answered_before_the_trailers_also_behind_announced_bytes
 
 #[tokio::test(start_paused = true)]
 async fn a_response_without_a_body_is_over_at_its_head() {
-    for (method, status) in [(Method::HEAD, 200), (Method::PUT, 204), (Method::GET, 304)] {
-        let world = World::new();
+    for (method, status, length) in [
+        (Method::HEAD, 200, None),
+        (Method::HEAD, 200, Some("12")),
+        (Method::PUT, 204, None),
+        (Method::GET, 304, None),
+        (Method::PUT, 200, Some("0")),
+    ] {
+        let (world, log) = (World::new(), Log::default());
+        let gone = log.clone();
         let response = respond(&world.layer(), method.clone(), move |_| {
             let body = Frames {
                 frames: vec!["never polled"],
                 ends: false,
-                guard: None,
+                guard: Some(OnDrop(gone.clone(), "body gone")),
             };
-            let status = StatusCode::from_u16(status).unwrap();
-            Response::builder()
-                .status(status)
-                .body(body.boxed_unsync())
-                .unwrap()
+            let mut response = Response::new(body.boxed_unsync());
+            *response.status_mut() = StatusCode::from_u16(status).unwrap();
+            if let Some(length) = length {
+                let length = length.parse().unwrap();
+                response.headers_mut().insert("content-length", length);
+            }
+            response
         })
         .await;
         assert_eq!(response.status(), status);
         assert!(is_free(&world).await, "{method} {status}");
+        // hyper asks a body for its length, and over HTTP/2 polls it, also where none may be sent.
+        assert_eq!(log.lines(), ["body gone"], "it would go on without a lease");
+        assert_eq!(text(response.into_body()).await, "");
     }
     let world = World::new();
     let empty = respond(&world.layer(), Method::PUT, |_| Response::new(full(""))).await;
     assert!(is_free(&world).await && empty.body().is_end_stream());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_is_dropped_for_head_still_says_its_length() {
+    let world = World::new();
+    let head = respond(&world.layer(), Method::HEAD, |_| Response::new(full("ran"))).await;
+    assert!(is_free(&world).await);
+    assert_eq!(head.body().size_hint().exact(), Some(3));
+    assert!(!head.body().is_end_stream());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_is_empty_but_does_not_say_that_it_has_ended_is_polled_to_its_end() {
+    let world = World::new();
+    let mut response = respond(&world.layer(), Method::PUT, |_| {
+        let body = http_body_util::StreamBody::new(futures_util::stream::empty());
+        Response::new(Sized0(body).boxed_unsync())
+    })
+    .await;
+    // At an exact length of zero hyper would drop it unpolled, and the lease would go after the head.
+    assert_eq!(response.body().size_hint().exact(), None);
+    assert!(response.body_mut().frame().await.is_none());
+    assert!(is_free(&world).await);
+}
+
+/// Knows that it has no bytes.
+struct Sized0<B>(B);
+
+impl<B: Body + Unpin> Body for Sized0<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        Pin::new(&mut self.0).poll_frame(cx)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(0)
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,13 +1,4 @@
 //! On real sockets: axum over HTTP/1, the machine's clock, the keeper on its thread.
-#![cfg(feature = "axum")]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test that cannot go on fails"
-)]
-
-mod support;
 
 use std::sync::Arc;
 use std::time::Duration;

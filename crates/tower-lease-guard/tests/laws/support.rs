@@ -1,21 +1,8 @@
 //! What the tests of this crate share.
-#![allow(
-    dead_code,
-    unreachable_pub,
-    reason = "each test file uses a part of it"
-)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test that cannot go on fails"
-)]
-
-pub mod world;
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
@@ -88,30 +75,6 @@ impl Drop for OnDrop {
     }
 }
 
-/// Counts what is alive.
-#[derive(Debug, Clone, Default)]
-pub struct Alive(Arc<AtomicUsize>);
-
-impl Alive {
-    pub fn enter(&self) -> Alive1 {
-        self.0.fetch_add(1, Ordering::SeqCst);
-        Alive1(self.0.clone())
-    }
-
-    pub fn count(&self) -> usize {
-        self.0.load(Ordering::SeqCst)
-    }
-}
-
-#[derive(Debug)]
-pub struct Alive1(Arc<AtomicUsize>);
-
-impl Drop for Alive1 {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
 pub type TestBody = http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>;
 
 /// A body of known length.
@@ -123,6 +86,7 @@ pub fn full(text: impl Into<Bytes>) -> TestBody {
 pub struct Frames {
     pub frames: Vec<&'static str>,
     pub ends: bool,
+    #[expect(dead_code, reason = "it tells when the body is gone")]
     pub guard: Option<OnDrop>,
 }
 

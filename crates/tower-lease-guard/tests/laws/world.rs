@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use http::request::Parts;
 use http::{Request, Response};
+use tokio::sync::Notify;
 use tower::{Layer, Service, ServiceExt};
 use tower_claim::testing::{FaultStore, Faults};
 use tower_claim::{
@@ -14,7 +15,7 @@ use tower_claim::{
 use tower_lease_guard::lease::LeaseBody;
 use tower_lease_guard::{Lease, LeaseGuardBuilder, LeaseGuardLayer};
 
-use super::*;
+use crate::support::*;
 
 pub const LEASE: Duration = Duration::from_secs(10);
 pub const SEC: Duration = Duration::from_secs(1);
@@ -112,4 +113,42 @@ pub async fn settle() {
     for _ in 0..50 {
         tokio::task::yield_now().await;
     }
+}
+
+pub type Answer = Result<Response<TestBody>, Infallible>;
+
+/// A handler that says when it is inside and stays there until it is let go.
+pub fn at_gate(
+    inside: &Arc<Notify>,
+    gate: &Arc<Notify>,
+) -> impl Service<Request<()>, Response = Response<TestBody>, Error = Infallible, Future: Send>
++ Clone
++ Send
++ use<> {
+    let (inside, gate) = (inside.clone(), gate.clone());
+    tower::service_fn(move |_: Request<()>| {
+        let (inside, gate) = (inside.clone(), gate.clone());
+        async move {
+            inside.notify_one();
+            gate.notified().await;
+            Ok(Response::new(full("ran")))
+        }
+    })
+}
+
+/// A handler that never ends, and says when it is gone.
+pub fn hangs(
+    log: &Log,
+) -> impl Service<Request<()>, Response = Response<TestBody>, Error = Infallible, Future: Send>
++ Clone
++ Send
++ use<> {
+    let log = log.clone();
+    tower::service_fn(move |_: Request<()>| {
+        let gone = OnDrop(log.clone(), "work gone");
+        async move {
+            let _gone = gone;
+            std::future::pending::<Answer>().await
+        }
+    })
 }
