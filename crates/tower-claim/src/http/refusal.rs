@@ -105,6 +105,17 @@ impl Refusal {
     }
 }
 
+/// As a problem document. A handler over gRPC answers a status of its own instead.
+///
+/// The errors of the family convert into a [`Refusal`], so a handler that answers `Result<_, Refusal>` can
+/// ask for a lease and a fence with `?`.
+#[cfg(feature = "axum")]
+impl axum::response::IntoResponse for Refusal {
+    fn into_response(self) -> axum::response::Response {
+        self.to_response(false).map(Into::into)
+    }
+}
+
 /// A JSON string with its quotes.
 fn json_string(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);

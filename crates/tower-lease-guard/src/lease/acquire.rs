@@ -18,10 +18,14 @@ pub(super) struct Wanted {
 
 enum Tried {
     Granted(Claim),
-    /// Held: by whom, under which key.
+    Held(Held),
+    Refused(Refusal),
+}
+
+enum Held {
+    /// Under which key, by whom.
     Busy(Key, Busy),
     Cooling(Cooling),
-    Refused(Refusal),
 }
 
 /// Claims, and waits for a holder where the layer was told to. Nothing is held while it waits.
@@ -35,23 +39,38 @@ pub(super) async fn acquire(
 ) -> Result<Claim, Refusal> {
     let clock = shared.keeper.clock();
     let deadline = wait.map(|wait| clock.now() + wait);
+    let mut place = None;
     loop {
-        match (try_once(shared, wanted).await, deadline) {
-            (Tried::Granted(claim), _) => return Ok(claim),
-            (Tried::Refused(refusal), _) => return Err(refusal),
-            (Tried::Busy(_, busy), None) => return Err(leased(&busy)),
-            (Tried::Cooling(cooling), None) => return Err(cooled(&cooling)),
-            (Tried::Busy(key, busy), Some(deadline)) => {
+        let tried = match try_once(shared, wanted).await {
+            Tried::Granted(claim) => return Ok(claim),
+            Tried::Refused(refusal) => return Err(refusal),
+            Tried::Held(tried) => tried,
+        };
+        if deadline.is_some() && place.is_none() {
+            // Of all that wait, not of this key's: what is bounded is memory.
+            let Ok(mine) = shared.waiters.try_acquire() else {
+                return Err(overloaded());
+            };
+            place = Some(mine);
+        }
+        match (tried, deadline) {
+            (Held::Busy(_, busy), None) => return Err(leased(&busy)),
+            (Held::Cooling(cooling), None) => return Err(cooled(&cooling)),
+            // Also where each time another was quicker: the watch is over before the deadline is looked at.
+            (Held::Busy(_, busy), Some(deadline)) if clock.now() >= deadline => {
+                return Err(waited_too_long(&busy));
+            }
+            (Held::Busy(key, busy), Some(deadline)) => {
                 let _waiting = board.wait_for(&busy.label);
                 let store = shared.keeper.store();
                 let watch = store.dyn_watch(key, busy.token);
                 match select(watch, clock.sleep_until(deadline)).await {
                     Either::Left((Ok(_), _)) => {}
                     Either::Left((Err(error), _)) => return Err(unavailable(&error)),
-                    Either::Right(_) => return Err(waited_too_long(shared, &busy)),
+                    Either::Right(_) => return Err(waited_too_long(&busy)),
                 }
             }
-            (Tried::Cooling(cooling), Some(deadline)) => {
+            (Held::Cooling(cooling), Some(deadline)) => {
                 let _waiting = board.wait_for("cooling");
                 let over: Moment = clock.now() + cooling.remaining;
                 if over > deadline {
@@ -83,8 +102,8 @@ async fn try_once(shared: &Shared, wanted: &Wanted) -> Tried {
     };
     match attempt {
         Ok((_, Attempt::Granted(claim))) => Tried::Granted(claim),
-        Ok((key, Attempt::Busy(busy))) => Tried::Busy(key, busy),
-        Ok((_, Attempt::Cooling(cooling))) => Tried::Cooling(cooling),
+        Ok((key, Attempt::Busy(busy))) => Tried::Held(Held::Busy(key, busy)),
+        Ok((_, Attempt::Cooling(cooling))) => Tried::Held(Held::Cooling(cooling)),
         // A lease is never finished nor marked: somebody else's records are under our namespace.
         Ok(_) => Tried::Refused(Refusal::new(Code::OutcomeUnknown).with_detail(
             "the record of this resource is not a lease; give each use a namespace of its own",
@@ -112,13 +131,16 @@ fn cooled(cooling: &Cooling) -> Refusal {
     Refusal::new(Code::Cooling).with_retry_after(cooling.remaining)
 }
 
-fn waited_too_long(shared: &Shared, busy: &Busy) -> Refusal {
-    let rest = busy
-        .expires_in
-        .saturating_sub(shared.wait.unwrap_or_default());
+fn waited_too_long(busy: &Busy) -> Refusal {
     Refusal::new(Code::WaitTimeout)
-        .with_retry_after(rest)
+        .with_retry_after(busy.expires_in)
         .with_detail(holder(busy))
+}
+
+fn overloaded() -> Refusal {
+    Refusal::new(Code::Overloaded)
+        .with_retry_after(Duration::from_secs(1))
+        .with_detail("too many requests wait for leases already")
 }
 
 fn unavailable(error: &StoreError) -> Refusal {

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Response;
+use tokio::sync::Semaphore;
 use tower_claim::http::Gate;
 use tower_claim::store::MultiKey;
 use tower_claim::{
     Clock, ConfigError, Entropy, KeeperBuilder, Namespace, Refusal, Renewal, RunOn, Terms,
 };
 
-use super::layer::{LABEL, LeaseGuardLayer, Shared};
+use super::layer::{LABEL, LeaseGuardLayer, MAX_WAITERS, Shared};
 use super::live::LiveLeases;
 use crate::keys::KeyFn;
 use crate::refuse::Refuse;
@@ -33,6 +34,7 @@ pub struct LeaseGuardBuilder {
     min_hold: Duration,
     stop_budget: Option<Duration>,
     wait: Option<Duration>,
+    max_waiters: usize,
     namespace: Option<String>,
     label: Arc<str>,
     refuse: Refuse,
@@ -52,6 +54,7 @@ impl LeaseGuardBuilder {
             min_hold: Duration::ZERO,
             stop_budget: None,
             wait: None,
+            max_waiters: MAX_WAITERS,
             namespace: None,
             label: Arc::from(LABEL),
             refuse: Refuse::default(),
@@ -107,6 +110,13 @@ impl LeaseGuardBuilder {
     /// meanwhile, and who comes first is not promised. Default: no wait, 423 `leased` at once.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
+        self
+    }
+
+    /// How many requests wait at once, in all ([`wait`](Self::wait)); one more is refused 503 `overloaded`.
+    /// Default: 10,000.
+    pub fn max_waiters(mut self, limit: usize) -> Self {
+        self.max_waiters = limit;
         self
     }
 
@@ -172,6 +182,15 @@ impl LeaseGuardBuilder {
                 "zero waits for nobody; leave it out to refuse at once",
             ));
         }
+        if !(1..=Semaphore::MAX_PERMITS).contains(&self.max_waiters) {
+            return Err(ConfigError::new(
+                "max_waiters",
+                format!(
+                    "use 1 to {}; to let nobody wait, leave out `wait`",
+                    Semaphore::MAX_PERMITS
+                ),
+            ));
+        }
         let namespace = match self.namespace {
             None => Namespace::default(),
             Some(name) => Namespace::new(name)
@@ -207,6 +226,7 @@ impl LeaseGuardBuilder {
             keeper,
             many: self.many,
             wait: self.wait,
+            waiters: Semaphore::new(self.max_waiters),
             refuse: self.refuse,
             live: LiveLeases::default(),
             namespace,

@@ -4,9 +4,9 @@ use std::fmt;
 
 use axum_core::extract::{FromRequestParts, OptionalFromRequestParts};
 use axum_core::response::{IntoResponse, Response};
-use http::StatusCode;
 use http::request::Parts;
-use tower_claim::Refusal;
+use tower_claim::http::is_grpc;
+use tower_claim::{Code, Refusal};
 
 use super::handle::{Lease, LeaseLost};
 use crate::fence::FenceError;
@@ -16,7 +16,10 @@ impl<S: Send + Sync> FromRequestParts<S> for Lease {
     type Rejection = MissingLease;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, MissingLease> {
-        parts.extensions.get::<Lease>().cloned().ok_or(MissingLease)
+        let lease = parts.extensions.get::<Lease>().cloned();
+        lease.ok_or_else(|| MissingLease {
+            grpc: is_grpc(&parts.headers),
+        })
     }
 }
 
@@ -31,11 +34,12 @@ impl<S: Send + Sync> OptionalFromRequestParts<S> for Lease {
     }
 }
 
-/// A handler asks for a [`Lease`], and no layer took one for this request: 500, the application is wired
-/// wrongly.
+/// A handler asks for a [`Lease`], and no layer took one for this request: 500 `lease-missing`, the
+/// application is wired wrongly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct MissingLease;
+pub struct MissingLease {
+    grpc: bool,
+}
 
 impl fmt::Display for MissingLease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -50,22 +54,21 @@ impl std::error::Error for MissingLease {}
 
 impl IntoResponse for MissingLease {
     fn into_response(self) -> Response {
-        (StatusCode::INTERNAL_SERVER_ERROR, self.to_string()).into_response()
+        Refusal::new(Code::LeaseMissing)
+            .with_detail(self.to_string())
+            .to_response(self.grpc)
+            .map(Into::into)
     }
 }
 
 impl IntoResponse for LeaseLost {
     fn into_response(self) -> Response {
-        respond(&self.refusal())
+        self.refusal().into_response()
     }
 }
 
 impl IntoResponse for FenceError {
     fn into_response(self) -> Response {
-        respond(&self.refusal())
+        self.refusal().into_response()
     }
-}
-
-fn respond(refusal: &Refusal) -> Response {
-    refusal.to_response(false).map(Into::into)
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use http::request::Parts;
+use tokio::sync::Semaphore;
 use tower_claim::http::Gate;
 use tower_claim::{ClaimMany, ClaimStore, Keeper, Key, Namespace, Terms, Use};
 use tower_layer::Layer;
@@ -18,6 +19,7 @@ use crate::keys::{IntoLeaseKey, IntoLeaseKeys, KeyFn};
 use crate::refuse::Refuse;
 
 pub(super) const LABEL: &str = "lease";
+pub(super) const MAX_WAITERS: usize = 10_000;
 
 /// Takes a lease around each request, on the resources that a key function names; requests that it names
 /// none for pass.
@@ -37,6 +39,8 @@ pub(super) struct Shared {
     pub(super) keeper: Keeper,
     pub(super) many: bool,
     pub(super) wait: Option<Duration>,
+    /// A place for each request that waits.
+    pub(super) waiters: Semaphore,
     pub(super) refuse: Refuse,
     pub(super) live: LiveLeases,
     pub(super) namespace: Namespace,
@@ -77,6 +81,7 @@ impl LeaseGuardLayer {
             keeper: Keeper::new(store),
             many: false,
             wait: None,
+            waiters: Semaphore::new(MAX_WAITERS),
             refuse: Refuse::default(),
             live: LiveLeases::default(),
             namespace: Namespace::default(),

@@ -103,8 +103,9 @@ where
     lease.touch();
 
     let (head, body) = response.into_parts();
-    let end =
-        ResponseEnd::new(&method, head.status, &head.headers).announcing(body.size_hint().exact());
+    // A body of no bytes may still have trailers: it is polled.
+    let exact = body.size_hint().exact().filter(|bytes| *bytes > 0);
+    let end = ResponseEnd::new(&method, head.status, &head.headers).announcing(exact);
     let body = if end.over(body.is_end_stream()).is_some() {
         // Nothing of the body goes out any more, so the head is the last frame. Over HTTP/2 hyper polls the
         // body of such a response all the same: what is in it would go on without the lease.

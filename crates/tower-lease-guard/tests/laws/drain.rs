@@ -11,7 +11,7 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use tokio::sync::Notify;
 use tower::{Layer, Service, ServiceExt};
-use tower_claim::{Clock, Nonce, TokioClock};
+use tower_claim::{Nonce, TokioClock};
 use tower_lease_guard::fence::Superseded;
 use tower_lease_guard::{FenceLayer, FencingToken};
 

@@ -15,7 +15,7 @@ use tower_claim::http::original_uri;
 use tower_claim::{MemoryFenceStore, MemoryStore};
 use tower_lease_guard::{FenceError, FenceLayer, Lease, LeaseGuardLayer, LeaseLost};
 
-async fn serve(app: Router) -> std::net::SocketAddr {
+pub async fn serve(app: Router) -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, app).await });
@@ -64,7 +64,7 @@ impl Client {
     }
 }
 
-fn leases() -> LeaseGuardLayer {
+pub fn leases() -> LeaseGuardLayer {
     LeaseGuardLayer::new(MemoryStore::new(), |req: &http::request::Parts| {
         let path = original_uri(&req.extensions, &req.uri).path();
         path.strip_prefix("/accounts/").map(str::to_owned)
@@ -163,8 +163,14 @@ async fn a_handler_without_a_lease_is_told_what_is_missing() {
     let at = serve(app).await;
     let mut client = Client::to(at).await;
     client.send("GET", "/elsewhere", "").await;
-    let (status, text) = client.read("Option<Lease>").await;
-    assert!(status == 500 && text.contains("LeaseGuardLayer"), "{text}");
+    let (status, text) = client.read("}").await;
+    assert!(
+        status == 500
+            && text.contains("application/problem+json")
+            && text.contains("\"code\":\"lease-missing\"")
+            && text.contains("LeaseGuardLayer"),
+        "{text}"
+    );
     client.send("GET", "/maybe", "").await;
     assert!(client.read("false.").await.1.ends_with("false."));
 }

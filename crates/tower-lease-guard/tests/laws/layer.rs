@@ -190,6 +190,8 @@ async fn bad_settings_are_refused_when_built_and_say_the_mend() {
         (world.builder().namespace(""), "namespace"),
         (world.builder().namespace("a/b"), "namespace"),
         (world.builder().namespace("x".repeat(65)), "namespace"),
+        (world.builder().max_waiters(0), "max_waiters"),
+        (world.builder().max_waiters(usize::MAX), "max_waiters"),
     ] {
         let error = builder.build().unwrap_err();
         assert_eq!(error.setting(), setting, "{error}");

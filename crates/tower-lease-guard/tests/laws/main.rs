@@ -16,6 +16,8 @@ mod fence;
 mod handle;
 #[cfg(feature = "axum")]
 mod hosts;
+#[cfg(feature = "axum")]
+mod http2;
 mod layer;
 mod losing;
 mod marks;

@@ -82,3 +82,33 @@ async fn many_waiters_for_one_key_run_one_at_a_time() {
     }
     assert_eq!(most.load(Ordering::SeqCst), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn one_waiter_too_many_is_refused_at_once_and_a_place_comes_back() {
+    let (world, inside, gate) = (
+        World::new(),
+        Arc::new(Notify::new()),
+        Arc::new(Notify::new()),
+    );
+    let builder = world.builder().wait(30 * SEC).max_waiters(1);
+    let layer = builder.build().unwrap();
+    let asks = || {
+        let layer = layer.clone();
+        tokio::spawn(async move { ask(&layer).await })
+    };
+    let service = layer.layer(at_gate(&inside, &gate));
+    let first = tokio::spawn(service.oneshot(request("/accounts/a")));
+    inside.notified().await;
+    let waiter = asks();
+    settle().await;
+    let start = Instant::now();
+    assert_eq!(ask(&layer).await, refused(503, "overloaded"));
+    assert_eq!(start.elapsed(), Duration::ZERO);
+
+    waiter.abort();
+    let waiter = asks();
+    settle().await;
+    gate.notify_waiters();
+    assert_eq!(refusal(first.await.unwrap().unwrap()).await, ran());
+    assert_eq!(waiter.await.unwrap(), ran());
+}
