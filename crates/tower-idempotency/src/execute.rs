@@ -141,7 +141,8 @@ where
         row: row.clone(),
         _permit: permit,
     };
-    let execution = execute(open, inner, request, answer);
+    // Boxed: the future is large, and is moved several times on its way into its task.
+    let execution = Box::pin(execute(open, inner, request, answer));
     let running = place.spawn(row.clone().scope(execution));
     // The answer comes before the end of the task where the response streams.
     if let Ok(answer) = answered.await {

@@ -50,7 +50,8 @@ impl KeySyntax {
         if value.contains(&b' ') {
             return Err(InvalidKey::Syntax);
         }
-        BusinessKey::from_client(value.iter().copied().map(char::from).collect())
+        let text = std::str::from_utf8(value).map_err(|_| InvalidKey::Character)?;
+        BusinessKey::from_client(text.to_owned())
     }
 }
 
