@@ -5,8 +5,9 @@
 //! streams through while it is kept, and only its end is held back. Over the cap the outcome is kept without
 //! its response, as soon as that is known.
 
+mod tape;
+
 use std::any::Any;
-use std::collections::VecDeque;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -21,11 +22,12 @@ use tokio::sync::oneshot;
 use tower_claim::store::Value;
 use tower_claim::{Code, Renewal};
 
-use crate::body::{Fed, Feed, ResponseBody, Whole};
+use crate::body::{Fed, Feed, ResponseBody};
 use crate::execute::Answer;
 use crate::open::{OpenRun, Settled};
 use crate::outcome::{NoEffect, Outcome, grpc_outcome};
 use crate::record::Head;
+use tape::Tape;
 
 /// Settles the run by its response, and sends that.
 pub(crate) async fn settle<R, E>(
@@ -292,54 +294,5 @@ where
     match frame {
         Ok(frame) => frame.map(|frame| frame.map_err(Broken::Error)),
         Err(payload) => Some(Err(Broken::Panic(payload))),
-    }
-}
-
-/// What was read of a body, up to the cap.
-struct Tape {
-    chunks: VecDeque<Bytes>,
-    trailers: Option<HeaderMap>,
-    room: usize,
-}
-
-impl Tape {
-    fn up_to(cap: usize) -> Self {
-        Self {
-            chunks: VecDeque::new(),
-            trailers: None,
-            room: cap,
-        }
-    }
-
-    /// Keeps a copy of a frame (data is shared, not copied). An error when it does not fit.
-    fn keep(&mut self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, Frame<Bytes>> {
-        if let Some(data) = frame.data_ref() {
-            match self.room.checked_sub(data.len()) {
-                Some(room) => self.room = room,
-                None => return Err(frame),
-            }
-            if !data.is_empty() {
-                self.chunks.push_back(data.clone());
-            }
-        } else if let Some(trailers) = frame.trailers_ref() {
-            self.trailers = Some(trailers.clone());
-        }
-        Ok(frame)
-    }
-
-    fn into_whole(self) -> Whole {
-        Whole {
-            chunks: self.chunks,
-            trailers: self.trailers,
-        }
-    }
-
-    /// A body that begins with what was read.
-    fn into_fed<R: Body>(self) -> (Feed<R>, ResponseBody<R>) {
-        let (feed, fed) = ResponseBody::fed();
-        for chunk in self.chunks {
-            let _ = feed.send(Fed::Frame(Frame::data(chunk)));
-        }
-        (feed, fed)
     }
 }
