@@ -215,6 +215,22 @@ fn requests_that_differ_are_never_merged() {
 }
 
 #[test]
+fn an_empty_key_header_is_not_another_empty_key_header() {
+    paused(async {
+        let names = ["x-a", "x-b"];
+        let layer = names
+            .iter()
+            .fold(builder(), |b, n| b.key_header(HeaderName::from_static(n)));
+        let app = App::with(layer.build().unwrap(), |_, _| ok("x"));
+        tokio::join!(
+            app.send(with_header("x-a", "")),
+            app.send(with_header("x-b", ""))
+        );
+        assert_eq!(app.calls(), 2);
+    });
+}
+
+#[test]
 fn two_header_lines_are_not_one_with_a_comma() {
     paused(async {
         let app = App::new(|_, _| ok("x"));

@@ -23,6 +23,7 @@ use super::layer::Shared;
 use super::learned::Lesson;
 use super::limit::Permit;
 use super::observe::Watch;
+use super::present::Headers;
 use super::request::KeyRule;
 use crate::call::{Call, Launch, Role};
 use crate::caller::Caller;
@@ -239,7 +240,10 @@ where
 
 impl<S, B> FlightLaunch<S, B> {
     fn learn(&self, lesson: Lesson) -> Option<Vec<u8>> {
-        let key = self.shared.rule.key(&self.parts)?;
+        let key = self
+            .shared
+            .rule
+            .key(&self.parts, Headers::of(&self.parts.headers))?;
         let now = self.shared.sharing.clock.now();
         self.shared.learned.learn(&key, lesson, now);
         Some(key)
@@ -253,7 +257,7 @@ impl<S, B> FlightLaunch<S, B> {
             sharing,
             ..
         } = &*self.shared;
-        let key = rule.key(&self.parts)?;
+        let key = rule.key(&self.parts, Headers::of(&self.parts.headers))?;
         let mut names = names.to_vec();
         if let Some(Lesson::Vary(known)) = learned.recall(&key, || sharing.clock.now()) {
             names.extend(known.iter().cloned());

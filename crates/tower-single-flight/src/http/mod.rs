@@ -10,6 +10,7 @@ mod layer;
 mod learned;
 mod limit;
 mod observe;
+mod present;
 mod request;
 mod response;
 mod service;

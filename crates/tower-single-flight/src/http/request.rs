@@ -2,40 +2,15 @@
 
 use std::sync::Arc;
 
-use http::header::{
-    ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, AUTHORIZATION, CACHE_CONTROL, CONNECTION, COOKIE,
-    EXPECT, HOST, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE,
-    PRAGMA, PROXY_AUTHORIZATION, RANGE, UPGRADE,
-};
+use http::header::{CACHE_CONTROL, CONNECTION, PRAGMA};
 use http::request::Parts;
 use http::uri::{Authority, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use tower_claim::http::original_uri;
 
-/// Whom the response is for, unless the header is part of the key (Squid CVE-2016-10003).
-const CREDENTIALS: [HeaderName; 3] = [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE];
-
-/// A part must not be served as the whole (gregjones/httpcache #51); an upgrade is the matter of one
-/// connection.
-const NEVER: [HeaderName; 4] = [RANGE, IF_RANGE, UPGRADE, EXPECT];
-
-/// Behind a proxy they are what scheme and authority are without one: the redirect to https that a plain
-/// request gets is no answer to a secure one.
-const FORWARDED: [HeaderName; 2] = [
-    HeaderName::from_static("x-forwarded-proto"),
-    HeaderName::from_static("x-forwarded-host"),
-];
-
-/// In every key that is not the user's own.
-const IN_KEY: [HeaderName; 7] = [
-    ACCEPT,
-    ACCEPT_ENCODING,
-    ACCEPT_LANGUAGE,
-    IF_NONE_MATCH,
-    IF_MODIFIED_SINCE,
-    IF_MATCH,
-    IF_UNMODIFIED_SINCE,
-];
+use super::present::{
+    AUTHORITY, CACHE_CONTROLS, CONNECTIONS, CREDENTIALS, Headers, IN_KEY, NEVER, PRAGMAS,
+};
 
 pub(super) type OwnKey = Arc<dyn Fn(&Parts) -> Option<Vec<u8>> + Send + Sync>;
 
@@ -70,23 +45,22 @@ pub(super) fn is_safe(method: &Method) -> bool {
 
 impl KeyRule {
     /// Of a safe request without a body.
-    pub(super) fn sharing(&self, parts: &Parts) -> Sharing {
-        let headers = &parts.headers;
-        if headers.is_empty() {
-            return Sharing::Join;
-        }
-        let has = |name: &HeaderName| headers.contains_key(name);
-        let credential = |name: &HeaderName| has(name) && !self.identity.contains(name);
-        if CREDENTIALS.iter().any(credential)
-            || NEVER.iter().any(has)
-            || tokens(headers, &CONNECTION).any(|t| t.eq_ignore_ascii_case(b"upgrade"))
-            || has_directive(headers, "no-store")
+    pub(super) fn sharing(&self, headers: &HeaderMap, present: Headers) -> Sharing {
+        let mut credentials = present.and(CREDENTIALS).each();
+        if credentials.any(|name| !self.identity.contains(name))
+            || present.has(NEVER)
+            || (present.has(CONNECTIONS)
+                && tokens(headers, &CONNECTION).any(|t| t.eq_ignore_ascii_case(b"upgrade")))
+            || (present.has(CACHE_CONTROLS) && has_directive(headers, "no-store"))
         {
             return Sharing::Never;
         }
-        let no_cache = has_directive(headers, "no-cache")
-            || (!has(&CACHE_CONTROL)
-                && tokens(headers, &PRAGMA).any(|t| t.eq_ignore_ascii_case(b"no-cache")));
+        let no_cache = if present.has(CACHE_CONTROLS) {
+            has_directive(headers, "no-cache")
+        } else {
+            present.has(PRAGMAS)
+                && tokens(headers, &PRAGMA).any(|t| t.eq_ignore_ascii_case(b"no-cache"))
+        };
         if no_cache {
             Sharing::LeadOnly
         } else {
@@ -95,13 +69,13 @@ impl KeyRule {
     }
 
     /// Every part with its length before it: no value can pretend to be another part (undici #5012).
-    pub(super) fn key(&self, parts: &Parts) -> Option<Vec<u8>> {
+    pub(super) fn key(&self, parts: &Parts, present: Headers) -> Option<Vec<u8>> {
         let mut key = Vec::with_capacity(192);
         // The method is in every key: a HEAD response has no body to give to a GET (tempesta #416).
         key.push(u8::from(parts.method == Method::HEAD));
         match &self.own {
             Some(own) => put(&mut key, &own(parts)?),
-            None => self.put_target(&mut key, parts),
+            None => self.put_target(&mut key, parts, present),
         }
         for name in self.headers.iter().chain(&self.identity) {
             put_header(&mut key, &parts.headers, name);
@@ -109,24 +83,19 @@ impl KeyRule {
         Some(key)
     }
 
-    fn put_target(&self, key: &mut Vec<u8>, parts: &Parts) {
+    fn put_target(&self, key: &mut Vec<u8>, parts: &Parts, present: Headers) {
         let uri = original_uri(&parts.extensions, &parts.uri);
         if !self.without_authority {
             let authority = uri.authority().or(parts.uri.authority());
             put(key, uri.scheme().map_or("", Scheme::as_str).as_bytes());
             put(key, authority.map_or("", Authority::as_str).as_bytes());
-            put_header(key, &parts.headers, &HOST);
-            for name in &FORWARDED {
-                put_header(key, &parts.headers, name);
-            }
+            put_headers(key, &parts.headers, present, AUTHORITY);
         }
         put(key, uri.path().as_bytes());
         // `/x` and `/x?` are different targets.
         key.push(u8::from(uri.query().is_some()));
         put(key, uri.query().unwrap_or("").as_bytes());
-        for name in &IN_KEY {
-            put_header(key, &parts.headers, name);
-        }
+        put_headers(key, &parts.headers, present, IN_KEY);
     }
 
     /// Puts headers into the key that responses turned out to vary by.
@@ -138,7 +107,7 @@ impl KeyRule {
     }
 
     fn in_key(&self, name: &HeaderName) -> bool {
-        (self.own.is_none() && IN_KEY.contains(name))
+        (self.own.is_none() && IN_KEY.has(Headers::named(name)))
             || self.headers.contains(name)
             || self.identity.contains(name)
     }
@@ -167,13 +136,22 @@ fn put(key: &mut Vec<u8>, part: &[u8]) {
     key.extend_from_slice(part);
 }
 
+/// Of a fixed set, which of them are there, then those.
+fn put_headers(key: &mut Vec<u8>, headers: &HeaderMap, present: Headers, set: Headers) {
+    let there = present.and(set);
+    key.extend_from_slice(&there.to_bytes());
+    for name in there.each() {
+        put_header(key, headers, name);
+    }
+}
+
+/// How many lines, then each: two lines are not one with a comma, an empty one is not none.
 fn put_header(key: &mut Vec<u8>, headers: &HeaderMap, name: &HeaderName) {
-    // A number before each line and none after the last: two lines are not one with a comma.
-    for value in headers.get_all(name) {
-        key.push(1);
+    let lines = headers.get_all(name);
+    key.extend_from_slice(&(lines.iter().count() as u64).to_le_bytes());
+    for value in lines {
         put(key, value.as_bytes());
     }
-    key.push(0);
 }
 
 /// The members of a comma-separated header. Bytes, not text: one `é` must not hide a `private` beside it.

@@ -18,6 +18,7 @@ use super::future::{FlightLaunch, HttpCore, ResponseFuture};
 use super::layer::Shared;
 use super::learned::Lesson;
 use super::observe::Watch;
+use super::present::Headers;
 use super::request::{KeyRule, Sharing, is_safe};
 use crate::call::Call;
 use crate::core::Share;
@@ -91,7 +92,8 @@ enum Plan {
 
 impl Shared {
     fn plan(self: &Arc<Self>, parts: &Parts) -> Plan {
-        let sharing = self.rule.sharing(parts);
+        let present = Headers::of(&parts.headers);
+        let sharing = self.rule.sharing(&parts.headers, present);
         let mode = self.gate.mode(parts);
         if sharing == Sharing::Never
             || !matches!(mode, Mode::On | Mode::Observe)
@@ -99,7 +101,7 @@ impl Shared {
         {
             return Plan::Pass;
         }
-        let Some(mut key) = self.rule.key(parts) else {
+        let Some(mut key) = self.rule.key(parts, present) else {
             return Plan::Pass;
         };
         match self.learned.recall(&key, || self.sharing.clock.now()) {
