@@ -43,6 +43,7 @@
 //! `tower-lease-guard`.
 
 mod clock;
+mod code;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod detached;
@@ -68,6 +69,7 @@ pub mod http;
 #[cfg(any(test, feature = "testing"))]
 pub use clock::TokioClock;
 pub use clock::{Clock, Moment, SystemClock};
+pub use code::Code;
 pub use detached::{Carry, CutShort, Detached, NotSpawned, Place, Running};
 pub use entropy::{Entropy, OsEntropy};
 pub use error::{ConfigError, StoreError};
@@ -79,7 +81,7 @@ pub use keeper::{
 };
 pub use key::{InvalidNamespace, Key, KeyBuilder, Namespace, Use};
 pub use memory::{MemoryFenceStore, MemoryStats, MemoryStore, MemoryStoreBuilder};
-pub use refusal::{Code, Refusal};
+pub use refusal::Refusal;
 pub use settings::{LapsePolicy, Settings};
 #[doc(inline)]
 pub use store::{

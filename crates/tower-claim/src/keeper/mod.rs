@@ -9,10 +9,10 @@ mod desk;
 mod doubt;
 mod ends;
 mod hold;
+mod loss;
 mod state;
 mod terms;
 mod timing;
-
 mod worker;
 
 #[cfg(test)]
@@ -27,7 +27,7 @@ pub use acquire::{Attempt, AttemptMany};
 pub use builder::{KeeperBuilder, RunOn};
 pub use claim::Claim;
 pub use ends::{HandBack, NoPointOfNoReturn};
-pub use state::Loss;
+pub use loss::Loss;
 pub use terms::{Renewal, Terms, TermsBuilder};
 
 use desk::Desk;

@@ -11,6 +11,7 @@ mod capabilities;
 mod claim;
 mod fence;
 mod many;
+mod time;
 
 pub use admin::{
     Broken, ClaimAdmin, DynClaimAdmin, Resolution, Resolved, ScanPage, break_and_fence,
@@ -22,7 +23,8 @@ pub use answer::{
 };
 pub use capabilities::{Capabilities, KeeperConnection, MultiKey};
 pub use claim::{
-    Beat, ClaimRequest, ClaimStore, DynClaimStore, FinishRequest, Owner, ReleaseRequest, StoreTime,
+    Beat, ClaimRequest, ClaimStore, DynClaimStore, FinishRequest, Owner, ReleaseRequest,
 };
 pub use fence::{Admission, DynFenceStore, FenceStore};
 pub use many::{ClaimMany, ClaimManyRequest, ClaimedMany, DynClaimMany};
+pub use time::StoreTime;

@@ -8,6 +8,7 @@ mod hot_key;
 mod memory;
 mod mishaps;
 mod scripted;
+mod state;
 mod stress;
 mod thread;
 
