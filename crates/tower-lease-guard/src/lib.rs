@@ -16,7 +16,8 @@
 //! | the store is cut off | 503 `store-unavailable` | 409 `lease-lost`, `store-unreachable`, before the lease can lapse |
 //! | the work hangs (`Renewal::Progress`), or passes `max_hold` | the resource, with a larger token | its future dropped, 409 `lease-lost`, `stalled` or `expired` |
 //! | the same thread, task or client asks again | 423 `leased`: an owner is *one claim*, never a thread | – |
-//! | the very request asks again, nested | 423 `leased-by-caller`, at once | – |
+//! | the very request asks again, nested, or a call with a copy of its extensions | 423 `leased-by-caller`, at once | – |
+//! | the request goes through a protocol upgrade (101, `CONNECT`) | a free resource: the task behind it needs a clone of the [`Lease`] | – |
 //!
 //! **Not promised.** A lease is not idempotence: when it is free again, the same work can be done again.
 //! Waiters are not served in order. Dropping a future does not stop what it gave to a thread
@@ -62,7 +63,7 @@
 //! ```
 //!
 //! Under axum (feature `axum`) a handler takes `lease: Lease` as an argument and answers
-//! `Result<_, LeaseLost>` or `Result<_, FenceError>`. In nested axum routers the path of the request is cut;
+//! `Result<_, LeaseLost>`, `Result<_, FenceError>`, or `Result<_, Refusal>`, into which both convert. In nested axum routers the path of the request is cut;
 //! use [`original_uri`](tower_claim::http::original_uri) in the key function.
 //!
 //! In a stack, outside in: stage, tenant, idempotency, **lease guard**, handler; the fence stands at the

@@ -269,7 +269,7 @@ where
         match &self.kind {
             Kind::Pass { body } => body.size_hint(),
             Kind::Refused { body } => body.size_hint(),
-            Kind::Unread { length, .. } => length.clone(),
+            Kind::Unread { length, .. } => SizeHint::clone(length),
             Kind::Leased { leased } => leased.size_hint(),
         }
     }

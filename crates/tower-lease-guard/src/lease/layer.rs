@@ -25,7 +25,8 @@ pub(super) const MAX_WAITERS: usize = 10_000;
 /// none for pass.
 ///
 /// Keep the layer value and clone it: its keeper beats for all leases together. The same value met twice by
-/// one request passes the second time.
+/// one request passes the second time. A copy of the request (a retry made between the two) is a call of
+/// its own, and is refused `leased-by-caller` while the first stands.
 #[derive(Clone)]
 pub struct LeaseGuardLayer {
     shared: Arc<Shared>,

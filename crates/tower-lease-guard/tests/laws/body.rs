@@ -156,6 +156,8 @@ async fn a_response_without_a_body_is_over_at_its_head() {
         (Method::PUT, 204, None),
         (Method::GET, 304, None),
         (Method::PUT, 200, Some("0")),
+        (Method::GET, 101, None),
+        (Method::CONNECT, 200, None),
     ] {
         let (world, log) = (World::new(), Log::default());
         let gone = log.clone();
