@@ -44,6 +44,7 @@ mod core;
 mod cores;
 mod counts;
 mod error;
+mod flight;
 pub mod http;
 mod keyed;
 mod oneshot;

@@ -9,8 +9,9 @@ use std::task::{Context, Poll, ready};
 
 use futures_util::future::BoxFuture;
 
-use crate::core::{CallFuture, Core, Flight, Share};
+use crate::core::{Core, Share};
 use crate::error::FlightError;
+use crate::flight::{CallFuture, Flight};
 use crate::state::Wanted;
 use crate::tasks::{Berth, Counted};
 

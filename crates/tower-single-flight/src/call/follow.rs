@@ -11,8 +11,9 @@ use tower_claim::Moment;
 
 use super::{Call, Landing, Launch, Place, Role, SharedFlight, Step, clear_away};
 use crate::caller::{Caller, Waiting};
-use crate::core::{Core, Flight, Flown};
+use crate::core::{Core, Flown};
 use crate::error::FlightError;
+use crate::flight::Flight;
 use crate::seats::Seat;
 use crate::state::Seated;
 

@@ -7,8 +7,9 @@ use std::task::{Context, Poll};
 
 use super::{Call, Landing, Launch, Place, Role, SharedFlight, Step};
 use crate::carry::Carries;
-use crate::core::{CallFuture, Core, Flown, Share};
+use crate::core::{Core, Flown, Share};
 use crate::error::FlightError;
+use crate::flight::CallFuture;
 use crate::state::{EndInline, Resume};
 use crate::task::Work;
 

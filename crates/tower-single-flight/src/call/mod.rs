@@ -13,8 +13,9 @@ use std::task::{Context, Poll};
 use tower_claim::Moment;
 
 use self::follow::Follower;
-use crate::core::{CallFuture, Core, Flight, FlightLeft, Flown};
+use crate::core::{Core, Flown};
 use crate::error::FlightError;
+use crate::flight::{CallFuture, Flight, FlightLeft};
 use crate::state::{Duty, Join};
 use crate::table::{Entered, Verdict};
 use crate::task::Work;

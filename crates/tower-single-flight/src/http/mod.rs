@@ -6,6 +6,7 @@ mod body;
 mod builder;
 mod future;
 mod gather;
+mod launch;
 mod layer;
 mod learned;
 mod limit;
