@@ -12,7 +12,7 @@ use futures_util::{StreamExt, stream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tower_claim::http::original_uri;
-use tower_claim::{MemoryFenceStore, MemoryStore};
+use tower_claim::{ClaimStore, MemoryFenceStore, MemoryStore};
 use tower_lease_guard::{FenceError, FenceLayer, Lease, LeaseGuardLayer, LeaseLost};
 
 pub async fn serve(app: Router) -> std::net::SocketAddr {
@@ -65,7 +65,11 @@ impl Client {
 }
 
 pub fn leases() -> LeaseGuardLayer {
-    LeaseGuardLayer::new(MemoryStore::new(), |req: &http::request::Parts| {
+    leases_of(MemoryStore::new())
+}
+
+pub fn leases_of(store: impl ClaimStore) -> LeaseGuardLayer {
+    LeaseGuardLayer::new(store, |req: &http::request::Parts| {
         let path = original_uri(&req.extensions, &req.uri).path();
         path.strip_prefix("/accounts/").map(str::to_owned)
     })
