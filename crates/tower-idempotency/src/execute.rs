@@ -15,7 +15,7 @@ use tower_claim::{Code, CutShort, Refusal};
 use tower_service::Service;
 
 use crate::admit::Admitted;
-use crate::body::{ReadError, RequestBody, ResponseBody, Whole, read_request};
+use crate::body::{BoxError, ReadError, RequestBody, ResponseBody, Whole, read_request};
 use crate::entry::Guarded;
 use crate::fingerprint;
 use crate::keep::settle;
@@ -76,7 +76,7 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn StdError + Send + Sync>>,
     R: Body<Data = Bytes> + Send + 'static,
-    R::Error: Send + 'static,
+    R::Error: Into<BoxError> + Send + 'static,
 {
     let responder = shared.responder(&parts);
     let row = Row::of(&parts.extensions);
@@ -165,7 +165,7 @@ async fn execute<S, Q, R>(
 ) where
     S: Service<Q, Response = Response<R>> + Clone,
     R: Body<Data = Bytes> + Send + 'static,
-    R::Error: Send + 'static,
+    R::Error: Into<BoxError> + Send + 'static,
 {
     // The call itself may panic, too, not only its future: hence the async block.
     let called = async move { inner.call(request).await };

@@ -100,7 +100,7 @@ mod stage;
 mod wait;
 
 pub use admit::OnBusy;
-pub use body::{RequestBody, ResponseBody};
+pub use body::{BoxError, CutOff, RequestBody, ResponseBody};
 pub use builder::IdempotencyBuilder;
 pub use counts::Counts;
 pub use future::ResponseFuture;

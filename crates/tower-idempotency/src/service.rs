@@ -11,7 +11,7 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
-use crate::body::{RequestBody, ResponseBody};
+use crate::body::{BoxError, RequestBody, ResponseBody};
 use crate::entry::Entry;
 use crate::execute::{Inner, guarded};
 use crate::future::ResponseFuture;
@@ -44,7 +44,7 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn StdError + Send + Sync>>,
     R: Body<Data = Bytes> + Send + 'static,
-    R::Error: Send + 'static,
+    R::Error: Into<BoxError> + Send + 'static,
 {
     type Response = Response<ResponseBody<R>>;
     type Error = S::Error;

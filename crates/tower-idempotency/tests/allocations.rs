@@ -36,7 +36,8 @@ fn request(method: &str, key: Option<&str>) -> Request<Body> {
 fn count<S, R>(service: &S, request: impl Fn() -> Request<Body>) -> u64
 where
     S: Service<Request<Body>, Response = Response<R>, Error = Infallible> + Clone,
-    R: http_body::Body<Data = Bytes, Error = Infallible>,
+    R: http_body::Body<Data = Bytes>,
+    R::Error: std::fmt::Debug,
 {
     let run = || {
         let response = service.clone().oneshot(request()).now_or_never();

@@ -7,5 +7,5 @@ mod response;
 pub(crate) use read::{ReadError, read_request};
 pub use request::RequestBody;
 pub(crate) use request::Whole;
-pub use response::ResponseBody;
+pub use response::{BoxError, CutOff, ResponseBody};
 pub(crate) use response::{Fed, Feed};

@@ -1,6 +1,7 @@
 //! The body the caller gets.
 
 use std::any::Any;
+use std::error::Error as StdError;
 use std::fmt;
 use std::panic::resume_unwind;
 use std::pin::Pin;
@@ -48,6 +49,12 @@ pin_project! {
 /// responses. Were it bounded, a caller that does not read could hold up the record.
 pub(crate) enum Fed<R: Body> {
     Frame(Frame<Bytes>),
+    /// The last frame of a response whose record stands.
+    Last(Frame<Bytes>),
+    /// The response is over, and its record stands.
+    Over,
+    /// Another run took over: its answer is the one that counts, and this one must not look whole.
+    Superseded,
     /// The body broke off.
     Failed(R::Error),
     /// The body panicked. Passed on, since an early end would look like a whole response.
@@ -56,7 +63,7 @@ pub(crate) enum Fed<R: Body> {
     Rest(Pin<Box<R>>),
 }
 
-/// The sending side. When it is dropped, the body is over.
+/// The sending side. Dropped without a word about the end, it leaves a body that breaks off.
 pub(crate) type Feed<R> = UnboundedSender<Fed<R>>;
 
 impl<R: Body> ResponseBody<R> {
@@ -79,38 +86,66 @@ impl<R: Body> ResponseBody<R> {
     }
 }
 
-impl<R: Body<Data = Bytes>> Body for ResponseBody<R> {
+/// The error of a response body: the inner body's own, or that a response was cut off because it is not, or
+/// may not be, the one that was kept.
+pub type BoxError = Box<dyn StdError + Send + Sync>;
+
+/// A response that had begun was cut off: another run of the same request had taken over, or the process
+/// stopped the work that feeds it. The answer that counts is the one a repeat is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CutOff;
+
+impl fmt::Display for CutOff {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the response was cut off: it is not the one that was kept; repeat the request")
+    }
+}
+
+impl StdError for CutOff {}
+
+impl<R> Body for ResponseBody<R>
+where
+    R: Body<Data = Bytes>,
+    R::Error: Into<BoxError>,
+{
     type Data = Bytes;
-    type Error = R::Error;
+    type Error = BoxError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, R::Error>>> {
-        let rest = match self.as_mut().project().inner.project() {
-            Projected::Pass { body } => return body.poll_frame(cx),
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let own = |frame: Option<Result<_, R::Error>>| frame.map(|frame| frame.map_err(Into::into));
+        let fed = match self.as_mut().project().inner.project() {
+            Projected::Pass { body } => return body.poll_frame(cx).map(own),
             Projected::Whole { whole } => return Poll::Ready(whole.next().map(Ok)),
-            Projected::Rest { body } => return body.as_mut().poll_frame(cx),
-            Projected::Fed { feed } => match ready!(feed.poll_recv(cx)) {
-                None => return Poll::Ready(None),
-                Some(Fed::Frame(frame)) => return Poll::Ready(Some(Ok(frame))),
-                Some(Fed::Failed(error)) => return Poll::Ready(Some(Err(error))),
-                Some(Fed::Panicked(payload)) => resume_unwind(payload),
-                Some(Fed::Rest(body)) => body,
-            },
+            Projected::Rest { body } => return body.as_mut().poll_frame(cx).map(own),
+            Projected::Fed { feed } => ready!(feed.poll_recv(cx)),
         };
-        self.as_mut()
-            .project()
-            .inner
-            .set(Inner::Rest { body: rest });
-        self.poll_frame(cx)
+        let last = match fed {
+            Some(Fed::Frame(frame)) => return Poll::Ready(Some(Ok(frame))),
+            Some(Fed::Panicked(payload)) => resume_unwind(payload),
+            Some(Fed::Rest(body)) => {
+                self.as_mut().project().inner.set(Inner::Rest { body });
+                return self.poll_frame(cx);
+            }
+            Some(Fed::Last(frame)) => Some(Ok(frame)),
+            Some(Fed::Over) => None,
+            Some(Fed::Failed(error)) => Some(Err(error.into())),
+            Some(Fed::Superseded) | None => Some(Err(CutOff.into())),
+        };
+        self.project().inner.set(Inner::Whole {
+            whole: Whole::default(),
+        });
+        Poll::Ready(last)
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.inner {
             Inner::Pass { body } => body.is_end_stream(),
             Inner::Whole { whole } => whole.is_over(),
-            Inner::Fed { feed } => feed.is_closed() && feed.is_empty(),
+            Inner::Fed { .. } => false,
             Inner::Rest { body } => body.is_end_stream(),
         }
     }

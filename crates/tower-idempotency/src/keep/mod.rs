@@ -56,8 +56,8 @@ pub(crate) async fn settle<R, E>(
     }
     let head = Head::new(response.status(), response.headers(), &open.shared.headers);
     let tape = Tape::up_to(open.shared.max_response_body);
-    if length.is_some() {
-        let sent = collect(&open, verdict, head, tape, response).await;
+    if let Some(length) = length {
+        let sent = collect(&open, verdict, head, tape, response, length).await;
         let _ = answer.send(Ok(sent));
     } else {
         let (feed, fed) = ResponseBody::fed();
@@ -119,6 +119,7 @@ async fn collect<R>(
     head: Head,
     mut tape: Tape,
     response: Response<R>,
+    length: u64,
 ) -> Response<ResponseBody<R>>
 where
     R: Body<Data = Bytes>,
@@ -138,6 +139,8 @@ where
                 Ok(_) => {}
                 Err(over) => break End::Over(over),
             },
+            // All announced bytes are there: a host looks for no more, and never meets what comes after.
+            Some(Err(Broken::Error(_))) if tape.bytes() as u64 >= length => break End::Whole,
             Some(Err(broken)) => break End::Broken(broken),
         }
     };
@@ -163,7 +166,7 @@ where
         End::Broken(broken) => {
             let settled = give_back(open, broken.is_panic()).await;
             let (feed, fed) = tape.into_fed();
-            broken.send_to(&feed);
+            let _ = feed.send(broken.into_fed());
             (settled, fed)
         }
     };
@@ -175,7 +178,8 @@ where
 
 /// Of unknown length: each frame goes out as it comes, the end after the record.
 ///
-/// The answer is out already: when another run took over meanwhile, that can only be counted.
+/// The head is out already: when another run took over meanwhile, the body is cut off. It must not look
+/// whole beside the other run's answer.
 async fn stream<R>(
     open: &OpenRun,
     verdict: Verdict,
@@ -186,39 +190,41 @@ async fn stream<R>(
 ) where
     R: Body<Data = Bytes>,
 {
-    loop {
+    let (settled, rest) = loop {
         let Some(frame) = before_the_claim_ends(open, next_frame(&mut body)).await else {
-            open.finish(Value::Tombstone).await;
-            let _ = feed.send(Fed::Rest(body));
-            break;
+            break (open.finish(Value::Tombstone).await, vec![Fed::Rest(body)]);
         };
         match frame {
             None => {
-                settle_whole(open, verdict, head, &tape).await;
-                break;
+                let settled = settle_whole(open, verdict, head, &tape).await;
+                break (settled, vec![Fed::Over]);
             }
             Some(Err(broken)) => {
+                // Broken off all the same, whatever became of the claim.
                 give_back(open, broken.is_panic()).await;
-                broken.send_to(feed);
-                break;
+                break (Settled::Stands, vec![broken.into_fed()]);
             }
             Some(Ok(frame)) => match tape.keep(frame) {
                 Err(over) => {
-                    open.finish(Value::Tombstone).await;
-                    let _ = feed.send(Fed::Frame(over));
-                    let _ = feed.send(Fed::Rest(body));
-                    break;
+                    let settled = open.finish(Value::Tombstone).await;
+                    break (settled, vec![Fed::Frame(over), Fed::Rest(body)]);
                 }
                 Ok(frame) if frame.is_trailers() || body.is_end_stream() => {
-                    settle_whole(open, verdict, head, &tape).await;
-                    let _ = feed.send(Fed::Frame(frame));
-                    break;
+                    let settled = settle_whole(open, verdict, head, &tape).await;
+                    break (settled, vec![Fed::Last(frame)]);
                 }
                 Ok(frame) => {
                     let _ = feed.send(Fed::Frame(frame));
                 }
             },
         }
+    };
+    let rest = match settled {
+        Settled::Stands => rest,
+        Settled::Superseded => vec![Fed::Superseded],
+    };
+    for fed in rest {
+        let _ = feed.send(fed);
     }
 }
 
@@ -278,11 +284,11 @@ impl<E> Broken<E> {
         matches!(self, Self::Panic(_))
     }
 
-    fn send_to<R: Body<Error = E>>(self, feed: &Feed<R>) {
-        let _ = feed.send(match self {
+    fn into_fed<R: Body<Error = E>>(self) -> Fed<R> {
+        match self {
             Self::Error(error) => Fed::Failed(error),
             Self::Panic(payload) => Fed::Panicked(payload),
-        });
+        }
     }
 }
 

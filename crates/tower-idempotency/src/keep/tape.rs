@@ -40,6 +40,11 @@ impl Tape {
         Ok(frame)
     }
 
+    /// How much data was kept.
+    pub(super) fn bytes(&self) -> usize {
+        self.chunks.iter().map(Bytes::len).sum()
+    }
+
     pub(super) fn into_whole(self) -> Whole {
         Whole {
             chunks: self.chunks,

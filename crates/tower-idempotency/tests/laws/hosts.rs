@@ -147,7 +147,7 @@ async fn one_layer_value_met_twice_guards_once() {
             async move {
                 let request = request.map(BodyExt::boxed_unsync);
                 let response = inner.oneshot(request).await?;
-                Ok::<_, io::Error>(response.map(BodyExt::boxed_unsync))
+                Ok::<_, io::Error>(response.map(as_body))
             }
         }
     })));

@@ -358,7 +358,7 @@ async fn inner_layers_that_rewrite_the_request_change_nothing() {
         let inner = inner.clone();
         async move {
             let response = tower::ServiceExt::oneshot(inner, request).await?;
-            Ok::<_, std::io::Error>(response.map(BodyExt::boxed_unsync))
+            Ok::<_, std::io::Error>(response.map(as_body))
         }
     });
     let service = tower::Layer::layer(&layer, tower::util::BoxCloneSyncService::new(rewriting));
@@ -496,7 +496,7 @@ async fn a_layer_met_twice_does_not_ask_twice_for_a_key_that_was_taken_off() {
         let inner = inner.clone();
         async move {
             let response = tower::ServiceExt::oneshot(inner, request).await?;
-            Ok::<_, std::io::Error>(response.map(BodyExt::boxed_unsync))
+            Ok::<_, std::io::Error>(response.map(as_body))
         }
     });
     let service = tower::Layer::layer(&layer, tower::util::BoxCloneSyncService::new(stripping));

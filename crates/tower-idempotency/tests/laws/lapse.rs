@@ -55,6 +55,36 @@ async fn the_caller_of_a_late_run_gets_the_answer_of_the_winner() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_late_answer_that_streams_never_looks_whole() {
+    for (end, flags) in [
+        ("told by the last frame", "nolen&ends&size=30&chunks=3"),
+        ("told afterwards", "nolen&size=30&chunks=3"),
+        ("over the cap", "nolen&size=300&chunks=3"),
+    ] {
+        let app = App::new();
+        let layer = lapsing(&app).max_response_body(100).build().unwrap();
+        let service = app.under(&layer);
+        let ask = post("/orders").key("k");
+        let a = spawn(
+            &service,
+            ask.clone()
+                .flags(&format!("delay=600&chunk_delay=5&{flags}")),
+        );
+        tokio::time::sleep(ms(300)).await;
+        let b = spawn(&service, ask.clone().flags("delay=600"));
+        let a = soon(a).await.unwrap();
+        assert_eq!(a.status, 201, "its head was out: {end}");
+        assert!(
+            a.body.as_ref().is_err_and(|e| e.contains("cut off")),
+            "{end}: {a:?}"
+        );
+        let b = soon(b).await.unwrap();
+        b.assert_fresh(201);
+        ask.send(&service).await.assert_replay_of(&b);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lapsed_run_that_nobody_took_over_still_counts() {
     let app = App::new();
     let service = app.under(&lapsing(&app).build().unwrap());

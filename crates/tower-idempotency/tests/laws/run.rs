@@ -148,6 +148,20 @@ async fn after_the_point_of_no_return_every_answer_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_error_behind_all_announced_bytes_changes_nothing() {
+    let app = App::new();
+    let service = app.service();
+    let ask = post("/orders")
+        .key("k")
+        .flags("size=30&chunks=3&body_error=3");
+    let first = ask.send(&service).await;
+    first.assert_fresh(201);
+    assert_eq!(first.text().len(), 30);
+    ask.send(&service).await.assert_replay_of(&first);
+    assert_eq!(app.effects(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_failure_after_the_point_of_no_return_leaves_the_outcome_unknown() {
     let app = App::new();
     let layer = app.builder().build().unwrap();

@@ -160,6 +160,14 @@ async fn misbehave(
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Extension(pub(crate) u64);
 
+/// The body of a layer as the body of an inner service.
+pub(crate) fn as_body<B>(body: B) -> Body
+where
+    B: http_body::Body<Data = Bytes, Error = tower_idempotency::BoxError> + Send + 'static,
+{
+    body.map_err(io::Error::other).boxed_unsync()
+}
+
 pub(crate) fn body_of(text: impl Into<Bytes>) -> Body {
     Full::new(text.into())
         .map_err(|never| match never {})
@@ -363,7 +371,8 @@ pub(crate) async fn send(service: &Service, request: Request<Body>) -> Answer {
 
 pub(crate) async fn read<B>(response: Response<B>) -> Answer
 where
-    B: http_body::Body<Data = Bytes, Error = io::Error>,
+    B: http_body::Body<Data = Bytes>,
+    B::Error: std::fmt::Display,
 {
     let (parts, body) = response.into_parts();
     let (body, trailers) = match body.collect().await {
