@@ -5,12 +5,13 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::middleware::{Next, from_fn};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, get, on, post, put};
 use http::request::Parts;
 use http::{StatusCode, Uri};
 use serde_json::Value;
+use tokio::runtime::Handle;
 use tower::ServiceBuilder;
 use tower::util::MapRequestLayer;
 use tower_claim::http::{KeyFields, KeySyntax};
@@ -27,7 +28,7 @@ use crate::flags::{BadFlag, Flags};
 use crate::handler::{Route, behave, tenant};
 use crate::ledger::{Ledger, write_under};
 use crate::options::{self, Keys, Options};
-use crate::{metrics, operators, origin, problem};
+use crate::{metrics, operators, origin, problem, workers};
 
 /// The whole lab, ready to be served.
 pub(crate) struct App {
@@ -40,7 +41,7 @@ pub(crate) struct App {
 }
 
 impl App {
-    pub(crate) fn build(options: &Options) -> Result<Self, ConfigError> {
+    pub(crate) fn build(options: &Options, workers: &Handle) -> Result<Self, ConfigError> {
         let effects = Effects::default();
         let metrics = metrics::Requests::new();
         let sink = metrics.clone();
@@ -94,6 +95,7 @@ impl App {
             .fallback(|| async { StatusCode::NOT_FOUND })
             .layer(
                 ServiceBuilder::new()
+                    .layer(from_fn_with_state(workers.clone(), workers::run))
                     .layer(CatchPanicLayer::custom(handler_panicked))
                     .layer(StageLayer::new(board.clone()))
                     .layer(from_fn(take_flags)),

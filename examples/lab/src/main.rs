@@ -11,6 +11,7 @@ mod operators;
 mod options;
 mod origin;
 mod problem;
+mod workers;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -28,7 +29,7 @@ use options::Options;
 /// How long a stop waits for what runs.
 const GRACE: Duration = Duration::from_secs(10);
 
-// The handlers have a runtime of their own: one that they block still stops in time.
+// Sockets, signals and operators live on this thread, handlers on workers that they may block.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     tracing_subscriber::fmt()
@@ -38,13 +39,23 @@ async fn main() -> ExitCode {
         )
         .init();
     let options = Options::try_parse().unwrap_or_else(|error| refuse(&error));
+    let workers = match workers::start() {
+        Ok(workers) => workers,
+        Err(error) => {
+            tracing::error!("the lab cannot start its workers: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
     let built = options
         .check()
-        .and_then(|()| App::build(&options).map_err(|e| e.to_string()));
+        .and_then(|()| App::build(&options, workers.handle()).map_err(|e| e.to_string()));
     let app = built.unwrap_or_else(|reason| {
         refuse(&Options::command().error(ErrorKind::ValueValidation, reason))
     });
-    match serve(&options, app).await {
+    let served = serve(&options, app).await;
+    // Not by dropping: threads that handlers block would hold up its end.
+    workers.shutdown_background();
+    match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("the lab cannot serve: {error}");
@@ -66,23 +77,15 @@ fn refuse(error: &clap::Error) -> ! {
 async fn serve(options: &Options, app: App) -> std::io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let listener = std::net::TcpListener::bind(options.listen)?;
-    listener.set_nonblocking(true)?;
+    let listener = TcpListener::bind(options.listen).await?;
     let address = listener.local_addr()?;
-    let handlers = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()?;
-    let listener = {
-        let _on_that_runtime = handlers.enter();
-        TcpListener::from_std(listener)?
-    };
     let mut stdout = std::io::stdout();
     writeln!(stdout, "http http://{address}")?;
     stdout.flush()?;
 
     let (stop, mut stopped) = tokio::sync::watch::channel(false);
     let board = app.board.clone();
-    let server = handlers.spawn(async move {
+    let server = tokio::spawn(async move {
         let graceful = async move {
             let _ = stopped.wait_for(|stop| *stop).await;
         };
@@ -101,7 +104,5 @@ async fn serve(options: &Options, app: App) -> std::io::Result<()> {
     if tokio::time::timeout(GRACE, server).await.is_err() {
         tracing::warn!("stopped with requests still running");
     }
-    // Not by dropping: threads that handlers block would hold up its end.
-    handlers.shutdown_background();
     Ok(())
 }

@@ -256,3 +256,26 @@ async fn an_encoded_account_is_written_to_under_its_own_name() {
     let plain = get(lab.address(), "/ledger/a").send().await.json();
     assert_eq!(plain["high_water"], 0);
 }
+
+#[tokio::test]
+async fn a_blocked_owner_is_taken_over_and_its_late_write_is_refused() {
+    let lab = Lab::start(&["--lease", "200ms", "--renew", "off"]);
+    let zombie = tokio::spawn(put(&lab, "/accounts/7").lab("block=4000").send());
+    until(
+        "the first blocks its thread",
+        || effects(&lab, "PUT /accounts/7"),
+        |n| *n == 1,
+    )
+    .await;
+    let ask = || put(&lab, "/accounts/7").send();
+    let owner = until("another takes over", ask, |answer| answer.status == 200).await;
+    assert!(!zombie.is_finished(), "it was asleep all the time");
+    let late = zombie.await.unwrap();
+    assert!(
+        late.code() == "lease-lost" || late.code() == "token-stale",
+        "{late:?}"
+    );
+    let ledger = get(lab.address(), "/ledger/7").send().await.json();
+    assert_eq!(ledger["admitted"].as_array().unwrap().len(), 1, "{ledger}");
+    assert_eq!(ledger["high_water"], number(&owner, "token"));
+}

@@ -3,7 +3,7 @@
 use system_tests::client::{call, get, post, until};
 use system_tests::programs::Lab;
 
-use super::{live_on, rows};
+use super::{live_on, rows, wait_live};
 
 #[tokio::test]
 async fn the_board_has_the_shape_of_the_contract() {
@@ -238,4 +238,17 @@ async fn metrics_have_one_sample_a_response() {
         1.0,
         "the answer to a panic counts: {text}"
     );
+}
+
+#[tokio::test]
+async fn the_board_is_read_while_handlers_block_every_worker() {
+    let lab = Lab::start_with(&[], &[("TOKIO_WORKER_THREADS", "1")]);
+    let blocked = tokio::spawn(get(lab.address(), "/orders").lab("block=3000").send());
+    let rows = wait_live(&lab, "/orders", 1).await;
+    assert_eq!(rows[0]["stage"], "received");
+    assert!(
+        !blocked.is_finished(),
+        "the board did not wait for the handler"
+    );
+    assert_eq!(blocked.await.unwrap().status, 200);
 }

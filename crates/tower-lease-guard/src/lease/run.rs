@@ -9,6 +9,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 use http::{Request, Response};
 use http_body::Body;
@@ -124,6 +125,11 @@ async fn until_lost<F: Future>(work: F, lost: &mut Lost) -> Result<F::Output, Lo
     let work = pin!(work);
     match select(lost.as_mut(), work).await {
         Either::Left((loss, _)) => Err(loss),
-        Either::Right((output, _)) => Ok(output),
+        // Work that blocked its thread past the stop point could not be dropped in time; its answer would
+        // begin under a lease that another may have by now.
+        Either::Right((output, _)) => match lost.as_mut().now_or_never() {
+            Some(loss) => Err(loss),
+            None => Ok(output),
+        },
     }
 }
