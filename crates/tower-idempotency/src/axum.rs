@@ -11,14 +11,18 @@ use tower_claim::{Code, Refusal};
 
 use crate::{IdempotentRun, NoEffect, PointRefused};
 
-/// Refused without a key (400 `key-missing`); `Option<IdempotentRun>` where a key is optional.
+/// Refused where no idempotency layer ran this request: 400 `key-missing`, whose detail tells a request
+/// without a key from an application that is wired wrongly. `Option<IdempotentRun>` where a key is optional.
 impl<S: Sync> FromRequestParts<S> for IdempotentRun {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Response> {
         parts.extensions.get().cloned().ok_or_else(|| {
             let refusal = Refusal::new(Code::KeyMissing)
-                .with_detail("this handler runs behind an idempotency layer, with a business key");
+                .with_detail(
+                    "this handler runs with a business key only; if the request has one, put IdempotencyLayer \
+                     around the handler's route, or ask for Option<IdempotentRun>",
+                );
             refusal.to_response(is_grpc(&parts.headers)).map(Body::from)
         })
     }

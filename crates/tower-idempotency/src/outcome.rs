@@ -31,17 +31,17 @@ pub enum Outcome {
 }
 
 /// The rule that holds when none is set: 2xx, 3xx and 4xx are kept, but 408, 423, 425 and 429, which ask for
-/// another try, and everything else (5xx) is not.
+/// another try, and 401 and 407, which ask who is there; everything else (5xx) is not.
 ///
 /// The source of the rule is what broke elsewhere: a 503 pinned for a day, a 429 replayed when the quota
-/// was there again, a 423 when the lock was long gone.
+/// was there again, a 423 when the lock was long gone, a 401 to whoever came with the right password next.
 ///
 /// Whatever the rule: a refusal that a layer of this family inside made (its [`Code`](tower_claim::Code) is in
 /// the response's extensions) is no outcome. A lease held by another, a fence that refuses a stale token, an
 /// idempotency layer whose first run is still going: a repeat asks them again.
 pub fn default_outcome(status: StatusCode) -> Outcome {
     match status.as_u16() {
-        408 | 423 | 425 | 429 => Outcome::Release,
+        401 | 407 | 408 | 423 | 425 | 429 => Outcome::Release,
         200..=499 => Outcome::Keep,
         _ => Outcome::Release,
     }
@@ -56,8 +56,8 @@ pub(crate) fn grpc_outcome(trailers: Option<&HeaderMap>) -> Outcome {
         .and_then(|v| v.parse::<u8>().ok());
     match status {
         // OK, INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, PERMISSION_DENIED, FAILED_PRECONDITION,
-        // OUT_OF_RANGE, UNIMPLEMENTED, UNAUTHENTICATED
-        Some(0 | 3 | 5 | 6 | 7 | 9 | 11 | 12 | 16) => Outcome::Keep,
+        // OUT_OF_RANGE, UNIMPLEMENTED
+        Some(0 | 3 | 5 | 6 | 7 | 9 | 11 | 12) => Outcome::Keep,
         _ => Outcome::Release,
     }
 }
@@ -68,11 +68,13 @@ mod tests {
 
     #[test]
     fn what_asks_for_another_try_is_not_kept() {
-        for status in [100, 101, 408, 423, 425, 429, 500, 502, 503, 504, 599, 999] {
+        for status in [
+            100, 101, 401, 407, 408, 423, 425, 429, 500, 502, 503, 504, 599, 999,
+        ] {
             let status = StatusCode::from_u16(status).unwrap();
             assert_eq!(default_outcome(status), Outcome::Release, "{status}");
         }
-        for status in [200, 201, 204, 303, 304, 400, 401, 404, 409, 422, 499] {
+        for status in [200, 201, 204, 303, 304, 400, 403, 404, 409, 422, 499] {
             let status = StatusCode::from_u16(status).unwrap();
             assert_eq!(default_outcome(status), Outcome::Keep, "{status}");
         }

@@ -2,6 +2,10 @@
 
 /// What a scope function may answer: the tenant as text or number, or `None` where it cannot be told.
 /// Empty text counts as `None`: an empty header names nobody.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not name a scope",
+    note = "answer a `String`, `&'static str`, `u64`, or an `Option` of these; what is borrowed from the request must be made owned"
+)]
 pub trait IntoScope {
     /// The scope, `None` where it cannot be told.
     fn into_scope(self) -> Option<String>;

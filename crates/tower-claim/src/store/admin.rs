@@ -1,6 +1,7 @@
 //! The operator's side.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -149,6 +150,46 @@ impl<T: ClaimAdmin> DynClaimAdmin for T {
         expected: Token,
     ) -> BoxFuture<'_, Result<Broken, StoreError>> {
         Box::pin(self.break_claim(key, expected))
+    }
+}
+
+impl ClaimAdmin for dyn DynClaimAdmin {
+    async fn scan(&self, from: Option<Key>, limit: usize) -> Result<ScanPage, StoreError> {
+        self.dyn_scan(from, limit).await
+    }
+    async fn resolve(
+        &self,
+        key: Key,
+        expected: Token,
+        resolution: Resolution,
+    ) -> Result<Resolved, StoreError> {
+        self.dyn_resolve(key, expected, resolution).await
+    }
+    async fn ask_revoke(&self, key: Key, expected: Token) -> Result<bool, StoreError> {
+        self.dyn_ask_revoke(key, expected).await
+    }
+    async fn break_claim(&self, key: Key, expected: Token) -> Result<Broken, StoreError> {
+        self.dyn_break_claim(key, expected).await
+    }
+}
+
+impl<T: ClaimAdmin + ?Sized> ClaimAdmin for Arc<T> {
+    async fn scan(&self, from: Option<Key>, limit: usize) -> Result<ScanPage, StoreError> {
+        (**self).scan(from, limit).await
+    }
+    async fn resolve(
+        &self,
+        key: Key,
+        expected: Token,
+        resolution: Resolution,
+    ) -> Result<Resolved, StoreError> {
+        (**self).resolve(key, expected, resolution).await
+    }
+    async fn ask_revoke(&self, key: Key, expected: Token) -> Result<bool, StoreError> {
+        (**self).ask_revoke(key, expected).await
+    }
+    async fn break_claim(&self, key: Key, expected: Token) -> Result<Broken, StoreError> {
+        (**self).break_claim(key, expected).await
     }
 }
 

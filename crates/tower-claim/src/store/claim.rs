@@ -8,7 +8,8 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 
 use super::{
-    Capabilities, Claimed, Finish, Marked, RecordView, Release, Renewed, StoreTime, Value, Watched,
+    Capabilities, Claimed, DynClaimAdmin, DynClaimMany, Finish, Marked, RecordView, Release,
+    Renewed, StoreTime, Value, Watched,
 };
 use crate::{Fingerprint, Key, Nonce, Settings, StoreError, Token};
 
@@ -213,38 +214,47 @@ impl<T: ClaimStore> DynClaimStore for T {
     }
 }
 
-impl ClaimStore for dyn DynClaimStore {
-    fn capabilities(&self) -> Capabilities {
-        self.dyn_capabilities()
-    }
-    fn now(&self) -> StoreTime {
-        self.dyn_now()
-    }
-    async fn claim(&self, request: ClaimRequest<'_>) -> Result<Claimed, StoreError> {
-        self.dyn_claim(request).await
-    }
-    async fn renew(&self, beats: &[Beat]) -> Result<Vec<Renewed>, StoreError> {
-        self.dyn_renew(beats).await
-    }
-    async fn mark(&self, owner: Owner) -> Result<Marked, StoreError> {
-        self.dyn_mark(owner).await
-    }
-    async fn finish(&self, request: FinishRequest) -> Result<Finish, StoreError> {
-        self.dyn_finish(request).await
-    }
-    async fn release(&self, request: ReleaseRequest) -> Result<Release, StoreError> {
-        self.dyn_release(request).await
-    }
-    async fn watch(&self, key: Key, token: Token) -> Result<Watched, StoreError> {
-        self.dyn_watch(key, token).await
-    }
-    async fn peek(&self, key: Key) -> Result<Option<RecordView>, StoreError> {
-        self.dyn_peek(key).await
-    }
-    async fn keeper_store(&self) -> Result<Arc<dyn DynClaimStore>, StoreError> {
-        self.dyn_keeper_store().await
-    }
+/// A twin behind a pointer is a [`ClaimStore`] again.
+macro_rules! claim_store_by_twin {
+    ($twin:ty) => {
+        impl ClaimStore for $twin {
+            fn capabilities(&self) -> Capabilities {
+                self.dyn_capabilities()
+            }
+            fn now(&self) -> StoreTime {
+                self.dyn_now()
+            }
+            async fn claim(&self, request: ClaimRequest<'_>) -> Result<Claimed, StoreError> {
+                self.dyn_claim(request).await
+            }
+            async fn renew(&self, beats: &[Beat]) -> Result<Vec<Renewed>, StoreError> {
+                self.dyn_renew(beats).await
+            }
+            async fn mark(&self, owner: Owner) -> Result<Marked, StoreError> {
+                self.dyn_mark(owner).await
+            }
+            async fn finish(&self, request: FinishRequest) -> Result<Finish, StoreError> {
+                self.dyn_finish(request).await
+            }
+            async fn release(&self, request: ReleaseRequest) -> Result<Release, StoreError> {
+                self.dyn_release(request).await
+            }
+            async fn watch(&self, key: Key, token: Token) -> Result<Watched, StoreError> {
+                self.dyn_watch(key, token).await
+            }
+            async fn peek(&self, key: Key) -> Result<Option<RecordView>, StoreError> {
+                self.dyn_peek(key).await
+            }
+            async fn keeper_store(&self) -> Result<Arc<dyn DynClaimStore>, StoreError> {
+                self.dyn_keeper_store().await
+            }
+        }
+    };
 }
+
+claim_store_by_twin!(dyn DynClaimStore);
+claim_store_by_twin!(dyn DynClaimMany);
+claim_store_by_twin!(dyn DynClaimAdmin);
 
 impl<T: ClaimStore + ?Sized> ClaimStore for Arc<T> {
     fn capabilities(&self) -> Capabilities {

@@ -89,3 +89,21 @@ impl<T: ClaimMany> DynClaimMany for T {
         self
     }
 }
+
+impl ClaimMany for dyn DynClaimMany {
+    async fn claim_many(&self, request: ClaimManyRequest<'_>) -> Result<ClaimedMany, StoreError> {
+        self.dyn_claim_many(request).await
+    }
+    async fn release_many(&self, requests: &[ReleaseRequest]) -> Result<Vec<Release>, StoreError> {
+        self.dyn_release_many(requests).await
+    }
+}
+
+impl<T: ClaimMany + ?Sized> ClaimMany for Arc<T> {
+    async fn claim_many(&self, request: ClaimManyRequest<'_>) -> Result<ClaimedMany, StoreError> {
+        (**self).claim_many(request).await
+    }
+    async fn release_many(&self, requests: &[ReleaseRequest]) -> Result<Vec<Release>, StoreError> {
+        (**self).release_many(requests).await
+    }
+}

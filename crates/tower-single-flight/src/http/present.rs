@@ -8,7 +8,7 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName};
 
-static NAMES: [HeaderName; 20] = [
+static NAMES: [HeaderName; 22] = [
     AUTHORIZATION,
     PROXY_AUTHORIZATION,
     COOKIE,
@@ -29,10 +29,13 @@ static NAMES: [HeaderName; 20] = [
     IF_MODIFIED_SINCE,
     IF_MATCH,
     IF_UNMODIFIED_SINCE,
+    HeaderName::from_static("x-api-key"),
+    HeaderName::from_static("x-auth-token"),
 ];
 
-/// Whom the response is for, unless the header is part of the key (Squid CVE-2016-10003).
-pub(super) const CREDENTIALS: Headers = Headers::from_to(0, 3);
+/// Whom the response is for, unless the header is part of the key (Squid CVE-2016-10003). The last two are no
+/// standard, and yet the credentials of many an API.
+pub(super) const CREDENTIALS: Headers = Headers::from_to(0, 3).or(Headers::from_to(20, 22));
 
 /// A part must not be served as the whole (gregjones/httpcache #51); an upgrade is the matter of one
 /// connection.
@@ -58,6 +61,10 @@ impl Headers {
 
     const fn from_to(from: u32, to: u32) -> Self {
         Self((1 << to) - (1 << from))
+    }
+
+    const fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
     }
 
     /// Those that are there.
@@ -90,6 +97,8 @@ impl Headers {
             "if-modified-since" => 1 << 17,
             "if-match" => 1 << 18,
             "if-unmodified-since" => 1 << 19,
+            "x-api-key" => 1 << 20,
+            "x-auth-token" => 1 << 21,
             _ => 0,
         })
     }
