@@ -40,7 +40,7 @@
 //!
 //! Owners use the [`Keeper`]. Authors of a store implement [`store::ClaimStore`] and run the suite (feature
 //! `conformance`). On HTTP the layers are crates of their own: `tower-idempotency`, `tower-single-flight`,
-//! `tower-lease-guard`.
+//! `tower-lease-guard`, and `tower-stage`, which shows where each request stands.
 
 mod clock;
 mod code;

@@ -72,7 +72,13 @@
 //! Outside in: tracing, CORS, limits, authentication, **this layer**, the handler. The inner service gets
 //! another request body type, [`RequestBody`]. Where a layer inside wants the host's own, as
 //! `axum::middleware::from_fn` does, put a `tower::util::MapRequestLayer` with
-//! `|request: Request<RequestBody<axum::body::Body>>| request.map(axum::body::Body::new)` between the two.
+//! `|request: Request<RequestBody<axum::body::Body>>| request.map(axum::body::Body::new)` between the two
+//! (an example is at [`RequestBody`]).
+//!
+//! An axum *extractor* that authenticates runs inside every layer, so a replay skips it. Authenticate in a
+//! middleware outside, and [scope](IdempotencyBuilder::scope) by what it found.
+//!
+//! The service must be called on a tokio runtime with time enabled.
 
 mod admit;
 #[cfg(feature = "axum")]

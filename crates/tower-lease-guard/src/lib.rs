@@ -22,7 +22,7 @@
 //! **Not promised.** A lease is not idempotence: when it is free again, the same work can be done again.
 //! Waiters are not served in order. Dropping a future does not stop what it gave to a thread
 //! (`spawn_blocking`) or to a task of its own: ask [`Lease::check`] there, and fence the write. The draining
-//! of [`FenceLayer`] is per process.
+//! of [`FenceLayer`] is per process. [`LeaseGuardLayer`] must be called on a tokio runtime with time enabled.
 //!
 //! ```
 //! use std::convert::Infallible;

@@ -11,8 +11,12 @@
 //!   leaders start, never a herd. The first caller has no limit but its own.
 //! - Failures are shared with those who wait, and never kept.
 //! - On HTTP nothing is shared that may be one user's: requests with credentials pass through, and each
-//!   answer is checked again before it is copied. What neither headers nor the key function show, such as
-//!   a client certificate, the layer cannot know.
+//!   answer is checked again before it is copied. Only `Authorization`, `Proxy-Authorization`, `Cookie`,
+//!   `X-Api-Key` and `X-Auth-Token` count as credentials. Whoever tells users apart by anything else
+//!   (`X-Tenant`, a client certificate) must name it with [`key_header`](SingleFlightLayerBuilder::key_header)
+//!   or [`key`](SingleFlightLayerBuilder::key), or users see each other's answers.
+//! - Followers carry `Cache-Status: tower-single-flight; fwd=miss; collapsed`; refused followers do not. A
+//!   call that fails (`Err`) gives followers 502; a 5xx *response* is an answer, shared like another.
 //!
 //! Three storeys, each usable alone: [`SingleFlight`] for any future, [`KeyedFlightLayer`] for any
 //! [`tower_service::Service`], [`SingleFlightLayer`] for HTTP.

@@ -11,7 +11,8 @@
 //! **Not promised:** a row ends when the last frame is handed to the host, not when it is on the wire. A
 //! timeout layer *outside* cannot be told from a client that left. A client that leaves while its request
 //! body is unread may not be noticed on HTTP/1: its row stays, and gets stuck. An outcome is what the
-//! server saw, never proof that the client has it.
+//! server saw, never proof that the client has it. A handler that `tower-idempotency` carries on after its
+//! caller has gone has no row; `in_flight()` of its layer counts it.
 //!
 //! Without the feature `layer` (on by default) only the marking half is left, for libraries: it needs
 //! `http` alone, and does nothing where there is no layer. With the feature `axum`, [`StageHandle`] is an
@@ -20,7 +21,7 @@
     feature = "axum",
     doc = r##"
 ```
-use axum::{Router, routing::get};
+use axum::{Router, http::header::CONTENT_TYPE, routing::get};
 use tower_stage::{Board, Filter, Stage, StageHandle, StageLayer, mark};
 
 async fn item(stage: StageHandle) -> &'static str {
@@ -35,14 +36,20 @@ async fn load() -> &'static str {
 
 let board = Board::new();
 let shown = board.clone();
+let json = [(CONTENT_TYPE, "application/json")];
 let app: Router = Router::new()
     .route("/items/{id}", get(item))
     .layer(StageLayer::new(board))
     // Added after the layer, so it is not tracked. Not for everybody's eyes.
-    .route("/board", get(async move || shown.json(&Filter::new())));
+    .route("/board", get(async move || (json, shown.json(&Filter::new()))));
 ```
 "##
 )]
+
+/// Compiles the example of the README.
+#[cfg(all(doctest, feature = "axum"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 #[cfg(feature = "layer")]
 mod board;

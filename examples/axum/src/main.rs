@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::Path;
+use axum::http::HeaderName;
+use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use axum::routing::{get, post};
 use tokio::net::TcpListener;
@@ -25,14 +27,19 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .layer(StageLayer::new(board.clone()))
         .layer(once.build()?)
         .layer(LeaseGuardLayer::new(claims, account));
+    let merged = SingleFlightLayer::builder().key_header(HeaderName::from_static("x-tenant"));
     let reads = ServiceBuilder::new()
         .layer(StageLayer::new(board.clone()))
-        .layer(SingleFlightLayer::new());
+        .layer(merged.build()?);
+    let json = [(CONTENT_TYPE, "application/json")];
 
     let app = Router::new()
         .route("/accounts/{id}/transfers", post(transfer).layer(writes))
         .route("/catalogue/{id}", get(catalogue).layer(reads))
-        .route("/board", get(async move || board.json(&Filter::new())));
+        .route(
+            "/board",
+            get(async move || (json, board.json(&Filter::new()))),
+        );
     axum::serve(TcpListener::bind("127.0.0.1:3000").await?, app).await?;
     Ok(())
 }

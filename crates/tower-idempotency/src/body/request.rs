@@ -13,6 +13,33 @@ use pin_project_lite::pin_project;
 pin_project! {
     /// The request body behind the layer: the host's own, or one that was read for the fingerprint.
     /// Trailers survive.
+    ///
+    /// A layer *inside* that wants the host's own body type, as `axum::middleware::from_fn` does, needs a
+    /// `MapRequestLayer` in between (tower's feature `util`):
+    ///
+    /// ```
+    /// use axum::{Router, body::Body, extract::Request, middleware, routing::post};
+    /// use tower::{ServiceBuilder, util::MapRequestLayer};
+    /// use tower_claim::MemoryStore;
+    /// use tower_idempotency::{IdempotencyLayer, RequestBody};
+    ///
+    /// async fn audit(request: Request, next: middleware::Next) -> axum::response::Response {
+    ///     next.run(request).await
+    /// }
+    ///
+    /// # fn app() -> Result<Router, tower_claim::ConfigError> {
+    /// let once = IdempotencyLayer::builder(MemoryStore::new()).build()?;
+    /// let layers = ServiceBuilder::new()
+    ///     .layer(once)
+    ///     .layer(MapRequestLayer::new(|request: Request<RequestBody<Body>>| {
+    ///         request.map(Body::new)
+    ///     }))
+    ///     .layer(middleware::from_fn(audit));
+    /// let app = Router::new().route("/orders", post(async || "ordered").layer(layers));
+    /// # Ok(app) }
+    /// # app().map(drop)?;
+    /// # Ok::<(), tower_claim::ConfigError>(())
+    /// ```
     pub struct RequestBody<B> {
         #[pin]
         inner: Inner<B>,

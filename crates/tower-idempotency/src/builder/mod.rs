@@ -235,8 +235,8 @@ impl IdempotencyBuilder {
         self
     }
 
-    /// How long a run may be silent before its key is open to a takeover. Default: 30 s; renewed at a
-    /// third of it while the handler runs.
+    /// How long a run may be silent before its key is open to a takeover; renewed at a third of it while
+    /// the handler runs. At least 100 ms with renewal, 10 ms without. Default: 30 s.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
