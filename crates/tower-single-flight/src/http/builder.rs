@@ -89,8 +89,8 @@ impl SingleFlightLayerBuilder {
         self
     }
 
-    /// Puts a credential (`Authorization`, `Proxy-Authorization`, `Cookie`) into the key, so that requests
-    /// with it are merged among those with the same value instead of passing through. Default: none.
+    /// Puts a credential (`Authorization`, `Proxy-Authorization`, `Cookie`, `X-Api-Key`, `X-Auth-Token`) into the
+    /// key, so that requests with it are merged among those with the same value instead of passing through. Default: none.
     pub fn identity(mut self, name: HeaderName) -> Self {
         self.rule.identity.push(name);
         self

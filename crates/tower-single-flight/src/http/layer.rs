@@ -21,8 +21,9 @@ use crate::counts::Counts;
 /// response for all.
 ///
 /// Denies by default. A request **passes through** unless it is GET or HEAD, without `Authorization`,
-/// `Proxy-Authorization` and `Cookie` (unless [named as identity](SingleFlightLayerBuilder::identity)),
-/// `Range`, `If-Range`, `Upgrade`, `Expect`, `Cache-Control: no-store` and without a body.
+/// `Proxy-Authorization`, `Cookie`, `X-Api-Key` and `X-Auth-Token` (unless
+/// [named as identity](SingleFlightLayerBuilder::identity)), `Range`, `If-Range`, `Upgrade`,
+/// `Expect`, `Cache-Control: no-store` and without a body.
 /// `Cache-Control: no-cache` never joins a call that began earlier.
 ///
 /// **Equal** are method, scheme, authority, original path and query byte for byte, `Accept`,
