@@ -63,8 +63,9 @@
 //! ```
 //!
 //! Under axum (feature `axum`) a handler takes `lease: Lease` as an argument and answers
-//! `Result<_, LeaseLost>`, `Result<_, FenceError>`, or `Result<_, Refusal>`, into which both convert. In nested axum routers the path of the request is cut;
-//! use [`original_uri`](tower_claim::http::original_uri) in the key function.
+//! `Result<_, LeaseLost>`, `Result<_, FenceError>`, or `Result<_, Refusal>`, into which both convert.
+//! In nested axum routers the path of the request is cut; use
+//! [`original_uri`](tower_claim::http::original_uri) in the key function.
 //!
 //! In a stack, outside in: stage, tenant, idempotency, **lease guard**, handler; the fence stands at the
 //! resource. A layer outside that answers by itself (a replay) then takes no lease.

@@ -110,7 +110,7 @@ impl App {
         };
         let router = Router::new()
             .merge(operators::routes(desk))
-            .route("/ledger/{id}", ledger_routes)
+            .merge(ledger_routes)
             .merge(tracked);
         Ok(Self {
             router,
@@ -218,7 +218,7 @@ fn items(effects: &Effects, layer: &SingleFlightLayer) -> MethodRouter {
         .with_state(effects.clone())
 }
 
-fn account(effects: &Effects, layer: &LeaseGuardLayer, ledger: &MethodRouter) -> MethodRouter {
+fn account(effects: &Effects, layer: &LeaseGuardLayer, ledger: &Router) -> MethodRouter {
     let state = (effects.clone(), ledger.clone());
     put(write_account)
         .post(write_account)
@@ -249,7 +249,7 @@ async fn item(State(effects): State<Effects>, request: Request) -> Response {
 }
 
 async fn write_account(
-    State((effects, ledger)): State<(Effects, MethodRouter)>,
+    State((effects, ledger)): State<(Effects, Router)>,
     uri: Uri,
     lease: Lease,
     request: Request,

@@ -2,7 +2,6 @@
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
 use http::header::{CONTENT_TYPE, ETAG, LINK, LOCATION, SET_COOKIE, VARY};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
@@ -164,49 +163,52 @@ pub(crate) fn tenant(headers: &HeaderMap) -> Option<String> {
 impl Answer {
     /// Head and body as the flags say.
     pub(crate) fn into_response(self, route: Route) -> Response {
-        let Answer {
-            parts,
-            flags,
-            status,
-            json,
-        } = self;
+        let mut response = self.head(route);
+        if !has_no_body(self.status) {
+            self.fill(&mut response, self.content());
+        }
+        response
+    }
+
+    /// The head, as yet without a body.
+    pub(crate) fn head(&self, route: Route) -> Response {
         let mut response = Response::new(Body::empty());
-        *response.status_mut() = status;
+        *response.status_mut() = self.status;
         let headers = response.headers_mut();
         if route == Route::Orders {
-            business_headers(headers, &parts, &json);
+            business_headers(headers, &self.parts, &self.json);
         }
-        for (name, value) in &flags.headers {
+        for (name, value) in &self.flags.headers {
             headers.append(name, value.clone());
         }
-        if let Some(name) = &flags.vary {
+        if let Some(name) = &self.flags.vary {
             headers.append(VARY, HeaderValue::from(name.clone()));
         }
-        if has_no_body(status) {
-            return response;
-        }
-
-        let (content, ctype) = match flags.size {
-            Some(size) => (
-                Content::Filler(size),
-                HeaderValue::from_static("application/octet-stream"),
-            ),
-            None => {
-                let json = Bytes::from(Value::Object(json).to_string());
-                (
-                    Content::Bytes(json),
-                    HeaderValue::from_static("application/json"),
-                )
-            }
-        };
-        headers.insert(CONTENT_TYPE, flags.ctype.clone().unwrap_or(ctype));
-        *response.body_mut() = body(content, &flags);
         response
+    }
+
+    /// What the whole body is of.
+    pub(crate) fn content(&self) -> Content {
+        match self.flags.size {
+            Some(size) => Content::Filler(size),
+            None => Content::Bytes(serde_json::to_vec(&self.json).unwrap_or_default().into()),
+        }
+    }
+
+    /// Puts the content into a response, in the frames the flags ask for.
+    pub(crate) fn fill(&self, response: &mut Response, content: Content) {
+        let ctype = self.flags.ctype.clone();
+        let ctype = ctype.unwrap_or(HeaderValue::from_static(match content {
+            Content::Filler(_) => "application/octet-stream",
+            Content::Bytes(_) => "application/json",
+        }));
+        response.headers_mut().insert(CONTENT_TYPE, ctype);
+        *response.body_mut() = body(content, &self.flags);
     }
 }
 
 /// The body in the frames the flags ask for.
-pub(crate) fn body(content: Content, flags: &Flags) -> Body {
+fn body(content: Content, flags: &Flags) -> Body {
     let filler = Filler::new(content, flags.chunks, flags.chunk_delay).failing(flags.body_error);
     Body::new(if flags.nolen {
         filler.without_len()
@@ -215,7 +217,7 @@ pub(crate) fn body(content: Content, flags: &Flags) -> Body {
     })
 }
 
-pub(crate) fn has_no_body(status: StatusCode) -> bool {
+fn has_no_body(status: StatusCode) -> bool {
     status.is_informational()
         || status == StatusCode::NO_CONTENT
         || status == StatusCode::NOT_MODIFIED

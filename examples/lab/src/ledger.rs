@@ -7,8 +7,8 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get, put};
-use axum::{Extension, Json};
+use axum::routing::{get, put};
+use axum::{Extension, Json, Router};
 use http::{StatusCode, Uri};
 use serde_json::{Value, json};
 use tower::{ServiceBuilder, ServiceExt};
@@ -38,7 +38,7 @@ impl Ledger {
     }
 
     /// `/ledger/{id}`: reads are open, writes pass the fence.
-    pub(crate) fn routes(&self) -> Result<MethodRouter, ConfigError> {
+    pub(crate) fn routes(&self) -> Result<Router, ConfigError> {
         let fence = FenceLayer::builder(MemoryFenceStore::new(), |parts: &http::request::Parts| {
             id_of(&parts.uri)
         })
@@ -46,10 +46,11 @@ impl Ledger {
         let layers = ServiceBuilder::new()
             .layer(from_fn_with_state(self.clone(), count_refusals))
             .layer(fence);
-        Ok(put(write)
+        let route = put(write)
             .layer(layers)
             .merge(get(read))
-            .with_state(self.clone()))
+            .with_state(self.clone());
+        Ok(Router::new().route("/ledger/{id}", route))
     }
 }
 
@@ -88,16 +89,11 @@ async fn count_refusals(State(ledger): State<Ledger>, request: Request, next: Ne
 
 /// Writes to the ledger of this name as the owner of a lease would from another process: by a request
 /// that carries the lease's token. `Err` is the fence's refusal.
-pub(crate) async fn write_under(
-    routes: MethodRouter,
-    id: &str,
-    lease: &Lease,
-) -> Result<(), Response> {
+pub(crate) async fn write_under(routes: Router, id: &str, lease: &Lease) -> Result<(), Response> {
     let request = http::Request::put(format!("/ledger/{id}"))
         .header("fencing-token", lease.fence().to_header_value())
         .body(Body::empty())
         .map_err(|bad| (StatusCode::BAD_REQUEST, bad.to_string()).into_response())?;
-    let routes = axum::Router::new().route("/ledger/{id}", routes);
     match routes.oneshot(request).await {
         Ok(response) if response.status().is_success() => Ok(()),
         Ok(refusal) => Err(refusal),

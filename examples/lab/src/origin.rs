@@ -3,51 +3,40 @@
 use std::ops::RangeInclusive;
 
 use axum::response::Response;
-use bytes::Bytes;
-use http::header::{ACCEPT_RANGES, CONTENT_RANGE, ETAG, IF_NONE_MATCH, IF_RANGE, RANGE};
-use http::{HeaderMap, HeaderValue, StatusCode};
-use serde_json::Value;
+use http::header::{
+    ACCEPT_RANGES, CONTENT_RANGE, CONTENT_TYPE, ETAG, IF_NONE_MATCH, IF_RANGE, RANGE,
+};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
 use crate::filler::Content;
-use crate::handler::{Answer, Route, body};
+use crate::handler::{Answer, Route};
 
 const TAG: &str = "\"v1\"";
 
 /// Turns a 200 into 304, 206 or 416 where the request asks for it.
 pub(crate) fn respond(answer: Answer) -> Response {
-    let asks = answer.parts.headers.clone();
-    let is_get = answer.parts.method == http::Method::GET;
-    let reads = matches!(answer.parts.method.as_str(), "GET" | "HEAD");
-    let flags = answer.flags.clone();
-    let len = match flags.size {
-        Some(size) => Content::Filler(size),
-        None => Content::Bytes(Bytes::from(Value::Object(answer.json.clone()).to_string())),
-    };
-    let content = len;
-
-    let mut response = answer.into_response(Route::Items);
-    if response.status() != StatusCode::OK || !reads {
-        return response;
+    let (asks, method) = (&answer.parts.headers, &answer.parts.method);
+    if answer.status != StatusCode::OK || !(method == Method::GET || method == Method::HEAD) {
+        return answer.into_response(Route::Items);
     }
+    let mut response = answer.head(Route::Items);
     let headers = response.headers_mut();
     headers.insert(ETAG, HeaderValue::from_static(TAG));
     headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-
-    if matches_tag(&asks) {
-        *response.status_mut() = StatusCode::NOT_MODIFIED;
-        *response.body_mut() = axum::body::Body::empty();
-        response.headers_mut().remove(http::header::CONTENT_TYPE);
-        return response;
+    if matches_tag(asks) {
+        return without_content(response, StatusCode::NOT_MODIFIED);
     }
+
+    let content = answer.content();
     let whole = content.len();
     // Ranges are defined for GET only.
-    let wanted = if is_get {
-        wanted(&asks, whole)
+    let wanted = if method == Method::GET {
+        wanted(asks, whole)
     } else {
         Wanted::Whole
     };
     match wanted {
-        Wanted::Whole => response,
+        Wanted::Whole => answer.fill(&mut response, content),
         Wanted::Part(range) => {
             let (start, end) = range.into_inner();
             set_range(&mut response, &format!("bytes {start}-{end}/{whole}"));
@@ -56,17 +45,20 @@ pub(crate) fn respond(answer: Answer) -> Response {
                 Content::Filler(_) => Content::Filler(end - start + 1),
                 Content::Bytes(bytes) => Content::Bytes(bytes.slice(start as usize..=end as usize)),
             };
-            *response.body_mut() = body(part, &flags);
-            response
+            answer.fill(&mut response, part);
         }
         Wanted::Unsatisfiable => {
             set_range(&mut response, &format!("bytes */{whole}"));
-            *response.status_mut() = StatusCode::RANGE_NOT_SATISFIABLE;
-            *response.body_mut() = axum::body::Body::empty();
-            response.headers_mut().remove(http::header::CONTENT_TYPE);
-            response
+            return without_content(response, StatusCode::RANGE_NOT_SATISFIABLE);
         }
     }
+    response
+}
+
+fn without_content(mut response: Response, status: StatusCode) -> Response {
+    *response.status_mut() = status;
+    response.headers_mut().remove(CONTENT_TYPE);
+    response
 }
 
 fn set_range(response: &mut Response, value: &str) {
