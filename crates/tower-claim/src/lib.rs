@@ -38,8 +38,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Owners use the [`Keeper`]. Authors of a store implement [`store::ClaimStore`] and run the suite (feature
-//! `conformance`). On HTTP the layers are crates of their own: `tower-idempotency`, `tower-single-flight`,
+//! Owners use the [`Keeper`]. Authors of a store implement [`store::ClaimStore`] with what [`engine`] offers,
+//! and run the suite (feature `conformance`). On HTTP the layers are crates of their own: `tower-idempotency`, `tower-single-flight`,
 //! `tower-lease-guard`, and `tower-stage`, which shows where each request stands.
 
 mod clock;
@@ -47,6 +47,7 @@ mod code;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod detached;
+pub mod engine;
 mod entropy;
 mod error;
 mod fingerprint;

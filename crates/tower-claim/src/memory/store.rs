@@ -126,6 +126,6 @@ impl ClaimAdmin for MemoryStore {
 
     async fn break_claim(&self, key: Key, expected: Token) -> Result<Broken, StoreError> {
         self.inner
-            .change(&key, |record, at, _| record.break_(expected, at))?
+            .change(&key, |record, at, _| record.break_claim(expected, at))?
     }
 }

@@ -8,14 +8,22 @@ use crate::{Fingerprint, Nonce, Settings, StoreError, Token};
 
 /// What of a claim decides whether it is granted.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asker {
-    pub(crate) nonce: Nonce,
-    pub(crate) fingerprint: Option<Fingerprint>,
-    pub(crate) not_after: StoreTime,
+pub struct Asker {
+    /// Drawn for this claim.
+    pub nonce: Nonce,
+    /// What must not change under the key.
+    pub fingerprint: Option<Fingerprint>,
+    /// Past this the claim is too late.
+    pub not_after: StoreTime,
 }
 
 impl Record {
-    pub(crate) fn claim(
+    /// Claims the key. `terms` keeps the settings, or shares a copy kept already.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Unsupported`] where no token is left above the floor.
+    pub fn claim(
         &mut self,
         request: &ClaimRequest<'_>,
         at: At,
@@ -39,7 +47,7 @@ impl Record {
     }
 
     /// Why this claim is not granted; `None` when it may be.
-    pub(crate) fn refusal(&self, asker: &Asker, now: StoreTime) -> Option<Claimed> {
+    pub fn refusal(&self, asker: &Asker, now: StoreTime) -> Option<Claimed> {
         if now > asker.not_after {
             return Some(Claimed::TooLate);
         }
@@ -95,7 +103,7 @@ impl Record {
 
     /// Hands the key to a claim that nothing [refuses](Self::refusal), under a token from
     /// [`next_token`](Self::next_token) or above.
-    pub(crate) fn grant(
+    pub fn grant(
         &mut self,
         asker: &Asker,
         token: Token,

@@ -22,24 +22,24 @@ use bytes::Bytes;
 
 use crate::store::{StoreTime, Value};
 use crate::{LapsePolicy, Nonce, Settings, StoreError, Token};
-pub(crate) use claim::Asker;
+pub use claim::Asker;
 use limit::Limit;
 use phase::Phase;
 use spent::Spent;
-pub(crate) use view::Watching;
+pub use view::Watching;
 
 /// The two clocks of an engine, read once per move.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct At {
+pub struct At {
     /// Judges every span: leases, keeps, `not_after`.
-    pub(crate) now: StoreTime,
+    pub now: StoreTime,
     /// Wall time in milliseconds, for the clock part of tokens only.
-    pub(crate) unix_ms: u64,
+    pub unix_ms: u64,
 }
 
 /// What a store keeps of one key.
 #[derive(Debug, Clone)]
-pub(crate) struct Record {
+pub struct Record {
     phase: Phase,
     /// The last token: granted, or raised by an operator.
     token: Token,
@@ -68,7 +68,7 @@ enum Standing {
 
 impl Record {
     /// The record of a key never seen.
-    pub(crate) fn vacant() -> Self {
+    pub fn vacant() -> Self {
         Self {
             phase: Phase::Vacant,
             token: Token::ZERO,
@@ -80,7 +80,8 @@ impl Record {
         }
     }
 
-    pub(crate) fn is_vacant(&self) -> bool {
+    /// Whether it is the record of a key never seen.
+    pub fn is_vacant(&self) -> bool {
         matches!(self.phase, Phase::Vacant)
     }
 
@@ -175,7 +176,7 @@ impl Record {
 
     /// The next token, or an error where none is left (a floor near [`Token::MAX`]): a token given twice
     /// would be worse than none.
-    pub(crate) fn next_token(&self, floor: Token, unix_ms: u64) -> Result<Token, StoreError> {
+    pub fn next_token(&self, floor: Token, unix_ms: u64) -> Result<Token, StoreError> {
         let token = Token::next(self.token, floor, unix_ms);
         if token > self.token && token > floor {
             Ok(token)
@@ -187,7 +188,7 @@ impl Record {
     }
 
     /// Turns a record that ended by time into a free one, which gives back its value. Changes no answer.
-    pub(crate) fn settle(&mut self, now: StoreTime) {
+    pub fn settle(&mut self, now: StoreTime) {
         let ended = !matches!(self.phase, Phase::Vacant | Phase::Free { .. });
         if ended && self.standing(now) == Standing::Free {
             self.free(self.ends_at(), self.not_before());
@@ -196,7 +197,7 @@ impl Record {
 
     /// Whether nothing would be lost with the record: it is free, its "not before" and the `not_after` of
     /// every call under way have passed, and the clock part alone gives a higher token.
-    pub(crate) fn is_forgettable(&self, at: At) -> bool {
+    pub fn is_forgettable(&self, at: At) -> bool {
         self.standing(at.now) == Standing::Free
             && at.now >= self.not_before()
             && (self.is_vacant() || at.now > self.phase.not_after().time())
@@ -206,7 +207,7 @@ impl Record {
 
     /// When to look at the record again: to settle it, and once it is free, to forget it. A renewal only
     /// moves this on.
-    pub(crate) fn due_at(&self) -> StoreTime {
+    pub fn due_at(&self) -> StoreTime {
         match self.phase {
             Phase::Held { .. } | Phase::Done { .. } | Phase::Unknown { .. } => self.ends_at(),
             Phase::Vacant | Phase::Free { .. } => {
@@ -219,12 +220,12 @@ impl Record {
     }
 
     /// How long the wall clock needs to pass the record's token.
-    pub(crate) fn token_ahead(&self, unix_ms: u64) -> Duration {
+    pub fn token_ahead(&self, unix_ms: u64) -> Duration {
         Duration::from_millis((self.token.get() / 1024 + 1).saturating_sub(unix_ms))
     }
 
     /// Heap bytes beside the record itself.
-    pub(crate) fn heap_bytes(&self) -> usize {
+    pub fn heap_bytes(&self) -> usize {
         let body = match &self.phase {
             Phase::Done {
                 body: Some(body), ..
@@ -235,14 +236,14 @@ impl Record {
     }
 
     /// Keeps the outcome as a tombstone, where there is no room for the body.
-    pub(crate) fn drop_body(&mut self) {
+    pub fn drop_body(&mut self) {
         if let Phase::Done { body, .. } = &mut self.phase {
             *body = None;
         }
     }
 
     /// Changes whenever a hold begins or ends other than by time.
-    pub(crate) fn stamp(&self) -> (Token, bool) {
+    pub fn stamp(&self) -> (Token, bool) {
         (self.token, matches!(self.phase, Phase::Held { .. }))
     }
 }

@@ -5,7 +5,12 @@ use crate::store::{Broken, Resolution, Resolved};
 use crate::{StoreError, Token};
 
 impl Record {
-    pub(crate) fn resolve(
+    /// Settles an unknown outcome.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Unsupported`] where no higher token is left.
+    pub fn resolve(
         &mut self,
         expected: Token,
         resolution: Resolution,
@@ -27,7 +32,8 @@ impl Record {
         Ok(Resolved::Resolved { token })
     }
 
-    pub(crate) fn ask_revoke(&mut self, expected: Token, at: At) -> bool {
+    /// Asks the owner to stop; false where there is no such hold.
+    pub fn ask_revoke(&mut self, expected: Token, at: At) -> bool {
         let held = self.standing(at.now) == Standing::Held && self.token == expected;
         match &mut self.phase {
             Phase::Held { revoke_asked, .. } if held => {
@@ -38,8 +44,12 @@ impl Record {
         }
     }
 
-    /// The owner may be at work still: the key cools from now on, as after a crash.
-    pub(crate) fn break_(&mut self, expected: Token, at: At) -> Result<Broken, StoreError> {
+    /// Ends a hold by force. The owner may be at work still: the key cools from now on, as after a crash.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Unsupported`] where no higher token is left.
+    pub fn break_claim(&mut self, expected: Token, at: At) -> Result<Broken, StoreError> {
         if self.is_vacant() {
             return Ok(Broken::Absent);
         }

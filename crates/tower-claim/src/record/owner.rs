@@ -9,7 +9,8 @@ use crate::store::{
 };
 
 impl Record {
-    pub(crate) fn renew(&mut self, beat: &Beat, at: At) -> Renewed {
+    /// One beat.
+    pub fn renew(&mut self, beat: &Beat, at: At) -> Renewed {
         if let Some(reason) = self.loss(beat.owner, at.now) {
             return Renewed::Lost(reason);
         }
@@ -35,7 +36,8 @@ impl Record {
         }
     }
 
-    pub(crate) fn mark(&mut self, owner: Owner, at: At) -> Marked {
+    /// The point of no return.
+    pub fn mark(&mut self, owner: Owner, at: At) -> Marked {
         if let Some(reason) = self.loss(owner, at.now) {
             return Marked::Lost(reason);
         }
@@ -61,8 +63,8 @@ impl Record {
         }
     }
 
-    /// The token decides, not time. Takes the value out of the request where it keeps it.
-    pub(crate) fn finish(&mut self, request: &mut FinishRequest, at: At) -> Finish {
+    /// Finishes the work. The token decides, not time. Takes the value out of the request where it keeps it.
+    pub fn finish(&mut self, request: &mut FinishRequest, at: At) -> Finish {
         let owner = request.owner;
         if !self.is_last(owner.nonce) || owner.token != self.token {
             return Finish::Lost;
@@ -94,7 +96,8 @@ impl Record {
         self.until = at.now.saturating_add(keep).max(not_before);
     }
 
-    pub(crate) fn release(&mut self, request: &ReleaseRequest, at: At) -> Release {
+    /// Gives the key back. Never touches a done record; a marked one becomes unknown.
+    pub fn release(&mut self, request: &ReleaseRequest, at: At) -> Release {
         let ours = self.is_last(request.nonce);
         let holds = ours && request.token.is_none_or(|token| token == self.token);
         let answer = match (&self.phase, self.standing(at.now)) {

@@ -359,7 +359,7 @@ fn a_key_stays_taken_for_its_min_hold_however_the_hold_ends() {
     assert_eq!(claim(&mut lapsed, 2, &terms(), 12), cooling(18));
     granted(claim(&mut lapsed, 2, &terms(), 30));
 
-    broken.break_(token, at(5)).unwrap();
+    broken.break_claim(token, at(5)).unwrap();
     assert_eq!(claim(&mut broken, 2, &terms(), 12), cooling(18));
 }
 
@@ -371,7 +371,7 @@ fn a_release_does_not_cool_and_a_break_does() {
     let mut broken = record.clone();
     release(&mut record, 1, Some(token), 3);
     granted(claim(&mut record, 2, &terms(), 3));
-    broken.break_(token, at(3)).unwrap();
+    broken.break_claim(token, at(3)).unwrap();
     assert!(matches!(
         claim(&mut broken, 2, &terms(), 7),
         Claimed::Cooling(_)
@@ -405,7 +405,7 @@ fn a_lost_beat_says_why() {
     let stranger = renew(&mut record, 2, token, 0, 1);
     assert_eq!(stranger, Renewed::Lost(LostReason::Superseded));
     let mut broken = record.clone();
-    broken.break_(token, at(1)).unwrap();
+    broken.break_claim(token, at(1)).unwrap();
     let beat = renew(&mut broken, 1, token, 0, 2);
     assert_eq!(beat, Renewed::Lost(LostReason::Broken));
     granted(claim(&mut record, 2, &terms(), 10));
@@ -577,7 +577,7 @@ fn break_ends_a_hold_under_the_expected_token_and_raises_it() {
     let mut done = record.clone();
     let _ = finish(&mut done, 1, token, "a", 1);
     assert_eq!(
-        done.break_(token, at(2)).unwrap(),
+        done.break_claim(token, at(2)).unwrap(),
         Broken::Conflict { token }
     );
 
@@ -591,10 +591,10 @@ fn break_ends_a_hold_under_the_expected_token_and_raises_it() {
             let _ = record.mark(owner(1, token), at(1));
         }
         assert_eq!(
-            record.break_(other, at(1)).unwrap(),
+            record.break_claim(other, at(1)).unwrap(),
             Broken::Conflict { token }
         );
-        let Broken::Broken { token: raised } = record.break_(token, at(1)).unwrap() else {
+        let Broken::Broken { token: raised } = record.break_claim(token, at(1)).unwrap() else {
             panic!("not broken");
         };
         assert!(raised > token);
@@ -607,7 +607,7 @@ fn break_ends_a_hold_under_the_expected_token_and_raises_it() {
         );
     }
     assert_eq!(
-        Record::vacant().break_(token, at(0)).unwrap(),
+        Record::vacant().break_claim(token, at(0)).unwrap(),
         Broken::Absent
     );
 }

@@ -8,7 +8,8 @@ use crate::{Key, Token};
 
 /// Answer to whoever waits for the end of a hold.
 #[derive(Debug)]
-pub(crate) enum Watching {
+pub enum Watching {
+    /// It is over.
     Over(Watched),
     /// It goes on, and lapses then unless it is renewed.
     Until(StoreTime),
@@ -33,7 +34,8 @@ impl Record {
         })
     }
 
-    pub(crate) fn watch(&self, token: Token, at: At) -> Watching {
+    /// What became of the hold with this token.
+    pub fn watch(&self, token: Token, at: At) -> Watching {
         let standing = self.standing(at.now);
         Watching::Over(if self.token == token {
             match standing {
@@ -54,7 +56,8 @@ impl Record {
         })
     }
 
-    pub(crate) fn peek(&self, key: Key, at: At) -> RecordView {
+    /// The record as people see it.
+    pub fn peek(&self, key: Key, at: At) -> RecordView {
         let now = at.now;
         let (state, since, until) = match (self.standing(now), &self.phase) {
             (Standing::Free, _) => (State::Free, self.ends_at(), self.not_before()),

@@ -1,0 +1,1 @@
+//! The claim protocol on etcd: transactions over revisions and leases.

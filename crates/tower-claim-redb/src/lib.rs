@@ -1,0 +1,1 @@
+//! The claim protocol in one file: embedded, durable, crash-safe.

@@ -1,0 +1,1 @@
+//! Claims, finishes and fences inside your own sqlx transaction.
