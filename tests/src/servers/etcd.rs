@@ -1,0 +1,131 @@
+//! etcd, one node or three.
+
+use std::net::TcpStream;
+
+use tempfile::TempDir;
+
+use super::place::{folder, free_port, program, wait_for};
+use super::process::Process;
+
+/// A private etcd cluster.
+#[derive(Debug)]
+pub struct Etcd {
+    nodes: Vec<Node>,
+    cluster: String,
+}
+
+#[derive(Debug)]
+struct Node {
+    name: String,
+    client: u16,
+    peer: u16,
+    process: Option<Process>,
+    folder: TempDir,
+}
+
+impl Etcd {
+    /// One node.
+    pub fn start() -> Self {
+        Self::with_nodes(1)
+    }
+
+    /// A cluster of so many nodes.
+    pub fn with_nodes(count: usize) -> Self {
+        let nodes: Vec<_> = (0..count)
+            .map(|n| Node {
+                name: format!("n{n}"),
+                client: free_port(),
+                peer: free_port(),
+                process: None,
+                folder: folder(None),
+            })
+            .collect();
+        let peers = nodes
+            .iter()
+            .map(|node| format!("{}=http://127.0.0.1:{}", node.name, node.peer));
+        let cluster = peers.collect::<Vec<_>>().join(",");
+        let mut server = Self { nodes, cluster };
+        for n in 0..count {
+            server.run(n);
+        }
+        for node in &server.nodes {
+            node.wait();
+        }
+        server
+    }
+
+    /// `127.0.0.1:PORT` of each node.
+    pub fn addresses(&self) -> Vec<String> {
+        let addresses = self.nodes.iter().map(|node| node.address());
+        addresses.collect()
+    }
+
+    /// The process of a node, to be stopped or killed.
+    ///
+    /// # Panics
+    ///
+    /// While it is [down](Self::kill).
+    pub fn process(&self, node: usize) -> &Process {
+        self.nodes[node].process.as_ref().expect("the node runs")
+    }
+
+    /// Kills a node. [`run`](Self::run) starts it again on the same ports, over the same folder.
+    pub fn kill(&mut self, node: usize) {
+        if let Some(process) = self.nodes[node].process.take() {
+            process.kill();
+        }
+    }
+
+    /// Starts a node, if it does not run; does not wait until it answers.
+    pub fn run(&mut self, node: usize) {
+        let cluster = &self.cluster;
+        let node = &mut self.nodes[node];
+        if node.process.is_some() {
+            return;
+        }
+        let program = program("etcd", "etcd-server", &[]).display().to_string();
+        let data = node.folder.path().join("data").display().to_string();
+        let client = format!("http://127.0.0.1:{}", node.client);
+        let peer = format!("http://127.0.0.1:{}", node.peer);
+        // A short election makes short leases possible: the smallest is 1.5 times its timeout, in seconds.
+        let command = [
+            program.as_str(),
+            "--name",
+            &node.name,
+            "--data-dir",
+            &data,
+            "--unsafe-no-fsync",
+            "--heartbeat-interval",
+            "20",
+            "--election-timeout",
+            "200",
+            "--listen-client-urls",
+            &client,
+            "--advertise-client-urls",
+            &client,
+            "--listen-peer-urls",
+            &peer,
+            "--initial-advertise-peer-urls",
+            &peer,
+            "--initial-cluster",
+            cluster,
+            "--logger",
+            "zap",
+            "--log-level",
+            "error",
+        ];
+        let log = node.folder.path().join("log");
+        node.process = Some(Process::start(None, &command, &log));
+    }
+}
+
+impl Node {
+    fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.client)
+    }
+
+    fn wait(&self) {
+        let log = self.folder.path().join("log");
+        wait_for("etcd", &log, || TcpStream::connect(self.address()).is_ok());
+    }
+}

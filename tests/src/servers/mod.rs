@@ -1,0 +1,13 @@
+//! Servers of the engines as private processes: on free ports of this machine, in folders of their own,
+//! gone when the test ends, however it ends.
+
+mod etcd;
+mod place;
+mod postgres;
+mod process;
+mod redis;
+
+pub use etcd::Etcd;
+pub use postgres::Postgres;
+pub use process::Process;
+pub use redis::Redis;

@@ -1,0 +1,137 @@
+//! PostgreSQL.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use super::place::{folder, free_port, is_root, postgres_folder, program, wait_for};
+use super::process::Process;
+
+/// A private PostgreSQL server with a superuser `postgres` and no passwords.
+#[derive(Debug)]
+pub struct Postgres {
+    port: u16,
+    settings: Vec<String>,
+    process: Option<Process>,
+    folder: TempDir,
+}
+
+fn find(name: &str) -> PathBuf {
+    let debian = postgres_folder();
+    let folders: Vec<&str> = debian.as_deref().into_iter().collect();
+    // Debian's folder first: a wrapper of the same name may be on the path.
+    for folder in &folders {
+        let file = PathBuf::from(folder).join(name);
+        if file.is_file() {
+            return file;
+        }
+    }
+    program(name, "postgresql", &folders)
+}
+
+/// PostgreSQL refuses to run as root: there it runs as Debian's user.
+fn user() -> Option<&'static str> {
+    is_root().then_some("postgres")
+}
+
+impl Postgres {
+    /// A server that does not wait for the disk: what it commits survives the end of its process, not of
+    /// the machine.
+    pub fn start() -> Self {
+        Self::with(&["fsync=off", "full_page_writes=off"])
+    }
+
+    /// A server with these settings (`name=value`) beside its port and folder.
+    ///
+    /// # Panics
+    ///
+    /// Where the programs are missing or the database cannot be made.
+    pub fn with(settings: &[&str]) -> Self {
+        let folder = folder(user());
+        let data = folder.path().join("data").display().to_string();
+        let initdb = find("initdb").display().to_string();
+        let mut command = match user() {
+            Some(user) => {
+                let mut command = Command::new("setpriv");
+                command.args(["--reuid", user, "--regid", user, "--clear-groups", &initdb]);
+                command
+            }
+            None => Command::new(&initdb),
+        };
+        let made = command
+            .args(["-D", &data, "-A", "trust", "-U", "postgres", "-E", "UTF8"])
+            .args(["--locale=C", "--no-sync"])
+            .current_dir(folder.path())
+            .output()
+            .expect("initdb starts");
+        assert!(
+            made.status.success(),
+            "initdb: {}",
+            String::from_utf8_lossy(&made.stderr)
+        );
+        let mut server = Self {
+            port: free_port(),
+            settings: settings.iter().map(ToString::to_string).collect(),
+            process: None,
+            folder,
+        };
+        server.run();
+        server
+    }
+
+    /// `postgres://postgres@127.0.0.1:PORT/postgres`.
+    pub fn url(&self) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
+    }
+
+    /// The port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The process (the postmaster), to be stopped or killed.
+    ///
+    /// # Panics
+    ///
+    /// While it is [down](Self::kill).
+    pub fn process(&self) -> &Process {
+        self.process.as_ref().expect("the server runs")
+    }
+
+    /// The server's own folder.
+    pub fn folder(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+
+    /// Kills it. [`run`](Self::run) starts it again on the same port, over the same data.
+    pub fn kill(&mut self) {
+        if let Some(process) = self.process.take() {
+            process.kill();
+        }
+    }
+
+    /// Starts it, if it does not run.
+    pub fn run(&mut self) {
+        if self.process.is_some() {
+            return;
+        }
+        let folder = self.folder.path();
+        let data = folder.join("data").display().to_string();
+        let (port, sockets) = (self.port.to_string(), folder.display().to_string());
+        let program = find("postgres").display().to_string();
+        let mut command = vec![program.as_str(), "-D", &data, "-p", &port, "-k", &sockets];
+        command.extend(["-c", "listen_addresses=127.0.0.1"]);
+        command.extend(["-c", "max_connections=200", "-c", "shared_buffers=32MB"]);
+        command.extend(self.settings.iter().flat_map(|setting| ["-c", setting]));
+        let log = folder.join("log");
+        self.process = Some(Process::start(user(), &command, &log));
+        let ready = find("pg_isready");
+        wait_for("postgres", &log, || {
+            let asked = Command::new(&ready)
+                .args(["-q", "-h", "127.0.0.1", "-p", &port])
+                .status();
+            asked.is_ok_and(|status| status.success())
+        });
+    }
+}

@@ -1,0 +1,112 @@
+//! A process that does not outlive the test.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A server's process. Killed when dropped, and when this process ends in any way: a small shell stands
+/// between, which kills it when the pipe from us closes.
+#[derive(Debug)]
+pub struct Process {
+    watchdog: Child,
+    pid: Pid,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts a program as `user` (of this process where `None`), its output in `log`.
+    ///
+    /// # Panics
+    ///
+    /// Where no shell can be started.
+    pub fn start(user: Option<&str>, command: &[&str], log: &Path) -> Self {
+        // `setpriv` becomes the program: the pid is the server's own.
+        const WATCH: &str = r#""$@" </dev/null >&2 & server=$!; echo $server; exec >/dev/null
+            cat >/dev/null; kill -KILL $server 2>/dev/null; wait $server 2>/dev/null"#;
+        let into = File::create(log).expect("a log in the server's folder");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", WATCH, "watchdog"]);
+        if let Some(user) = user {
+            shell.args([
+                "setpriv",
+                "--reuid",
+                user,
+                "--regid",
+                user,
+                "--clear-groups",
+            ]);
+        }
+        let mut watchdog = shell
+            .args(command)
+            .current_dir(log.parent().expect("a log lies in a folder"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(into)
+            .spawn()
+            .expect("a shell starts");
+        let mut line = String::new();
+        BufReader::new(watchdog.stdout.take().expect("it is piped"))
+            .read_line(&mut line)
+            .expect("the shell tells a pid");
+        let pid = line.trim().parse().ok().and_then(Pid::from_raw);
+        Self {
+            watchdog,
+            pid: pid.expect("a pid"),
+            log: log.to_owned(),
+        }
+    }
+
+    /// The server's process id.
+    pub fn pid(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
+    /// What it printed.
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// Stops it where it stands (SIGSTOP).
+    pub fn stop(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets it go on (SIGCONT).
+    pub fn go_on(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Kills it, as a crash would (SIGKILL), and waits until it is gone.
+    pub fn kill(mut self) {
+        self.end();
+    }
+
+    /// Asks it to end (SIGTERM), and waits until it has.
+    pub fn terminate(mut self) {
+        self.signal(Signal::TERM);
+        while kill_process(self.pid, Signal::CONT).is_ok() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        self.end();
+    }
+
+    fn signal(&self, signal: Signal) {
+        // It may have ended by itself.
+        let _ = kill_process(self.pid, signal);
+    }
+
+    fn end(&mut self) {
+        // Closes the pipe: the watchdog kills the server and waits for it.
+        drop(self.watchdog.stdin.take());
+        let _ = self.watchdog.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

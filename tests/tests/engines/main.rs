@@ -1,0 +1,12 @@
+//! The engines under real servers: one suite for all, each engine's own, and hostile hours.
+#![expect(clippy::expect_used, reason = "a test may")]
+
+mod redb;
+
+#[cfg(feature = "etcd")]
+mod etcd;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(feature = "redis")]
+mod redis;
+mod servers;
