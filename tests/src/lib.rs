@@ -3,6 +3,7 @@
 pub mod claim_model;
 pub mod client;
 pub mod programs;
+pub mod relay;
 pub mod servers;
 
 /// The first example of the project's README, compiled.

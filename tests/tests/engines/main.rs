@@ -2,6 +2,7 @@
 #![expect(clippy::expect_used, reason = "a test may")]
 
 mod redb;
+mod relay;
 
 #[cfg(feature = "etcd")]
 mod etcd;

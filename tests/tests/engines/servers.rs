@@ -1,6 +1,11 @@
 //! The private servers themselves: they start, and they end with the test.
 
-use system_tests::servers::{Etcd, Postgres, Redis};
+#[cfg(feature = "etcd")]
+use system_tests::servers::Etcd;
+#[cfg(feature = "postgres")]
+use system_tests::servers::Postgres;
+#[cfg(feature = "redis")]
+use system_tests::servers::Redis;
 
 #[cfg(feature = "redis")]
 #[test]
