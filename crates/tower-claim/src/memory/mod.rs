@@ -33,9 +33,17 @@ use crate::{ClaimStore, StoreError, SystemClock};
 /// | forgets what it answered | never, while the process lives |
 /// | outlives the process | no |
 /// | several keys at once | atomic, any keys |
-/// | heartbeats | independent of any runtime |
+/// | heartbeats | independent of the user's runtime |
 /// | smallest span of time | 1 µs |
-/// | clock | the [`Clock`](crate::Clock) it was built with, [`SystemClock`] by default |
+/// | clock | this process's |
+/// | weakened by a flush | nothing |
+/// | weakened by a failover | nothing |
+/// | weakened by a moved clock | nothing |
+/// | weakened by a restart | nothing |
+///
+/// It lives and dies with its process: there is nothing to flush, to fail over or to restart alone. The
+/// clock is the [`Clock`](crate::Clock) it was built with, [`SystemClock`] by default, which no step of
+/// the machine's time moves.
 ///
 /// # Bounds
 ///

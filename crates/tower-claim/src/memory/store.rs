@@ -14,10 +14,9 @@ use crate::store::{
 use crate::{Key, StoreError, Token};
 
 impl MemoryStore {
-    pub(super) const CAPABILITIES: Capabilities = Capabilities {
-        time_unit: Duration::from_micros(1),
-        ..Capabilities::in_process("memory")
-    };
+    /// What it promises: the table above, in code.
+    pub const CAPABILITIES: Capabilities =
+        Capabilities::in_process("memory").with_time_unit(Duration::from_micros(1));
 }
 
 impl ClaimStore for MemoryStore {

@@ -11,6 +11,7 @@ mod capabilities;
 mod claim;
 mod fence;
 mod many;
+mod promises;
 mod time;
 
 pub use admin::{
@@ -21,10 +22,11 @@ pub use answer::{
     Busy, Claimed, Cooling, DoneRecord, Finish, Grant, LostReason, Marked, RecordView, Release,
     Renewed, State, TookOver, Unknown, Value, Watched,
 };
-pub use capabilities::{Capabilities, KeeperConnection, MultiKey};
+pub use capabilities::{Capabilities, JudgingClock, KeeperConnection, MultiKey};
 pub use claim::{
     Beat, ClaimRequest, ClaimStore, DynClaimStore, FinishRequest, Owner, ReleaseRequest,
 };
 pub use fence::{Admission, DynFenceStore, FenceStore};
 pub use many::{ClaimMany, ClaimManyRequest, ClaimedMany, DynClaimMany};
+pub use promises::{Event, Promise, Weakened};
 pub use time::StoreTime;

@@ -207,7 +207,7 @@ fn too_short(setting: &'static str, is: Duration, least: Duration) -> ConfigErro
 mod tests {
     use super::super::DEFAULT_LEASE;
     use super::*;
-    use crate::store::Capabilities;
+    use crate::store::{Capabilities, Event, Promise};
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -281,7 +281,7 @@ mod tests {
         let hold = Terms::builder(1000 * MS).on_lapse(LapsePolicy::Hold);
         let mut engine = Capabilities::in_process("scripted");
         assert!(hold.clone().build().unwrap().check_against(&engine).is_ok());
-        engine.may_forget = true;
+        engine = engine.with_weakened(Event::Failover, &[Promise::OneResult]);
         let error = hold.clone().build().unwrap().check_against(&engine);
         assert_eq!(error.unwrap_err().setting(), "on_lapse");
         let trusting = hold.trust_forgetful_store().build().unwrap();

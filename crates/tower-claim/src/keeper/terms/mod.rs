@@ -139,7 +139,7 @@ impl Terms {
 
     /// Whether Hold and the point of no return may rely on this engine.
     pub(super) fn trusts(&self, engine: &Capabilities) -> bool {
-        !engine.may_forget || self.0.trusts_forgetful_store
+        !engine.may_forget() || self.0.trusts_forgetful_store
     }
 
     pub(super) fn timing(&self) -> Timing {

@@ -321,9 +321,12 @@ fn claim(
 
 impl ClaimStore for Scripted {
     fn capabilities(&self) -> Capabilities {
-        let mut engine = Capabilities::in_process("scripted");
-        engine.may_forget = self.forgetful;
-        engine
+        let engine = Capabilities::in_process("scripted");
+        if self.forgetful {
+            engine.with_weakened(Event::Failover, &[Promise::OneResult])
+        } else {
+            engine
+        }
     }
 
     fn now(&self) -> StoreTime {

@@ -90,19 +90,3 @@ fn release(store: &MemoryStore, k: u64, n: u64) -> Release {
     }))
     .unwrap()
 }
-
-#[test]
-fn the_table_of_promises_is_the_capabilities() {
-    let store = MemoryStore::new();
-    assert_eq!(
-        store.capabilities(),
-        Capabilities {
-            engine: "memory",
-            may_forget: false,
-            durable: false,
-            multi_key: MultiKey::Atomic,
-            keeper: KeeperConnection::Own,
-            time_unit: Duration::from_micros(1),
-        }
-    );
-}
