@@ -3,6 +3,8 @@
 
 mod redb;
 mod relay;
+#[allow(dead_code, reason = "each engine uses what it can")]
+mod suite;
 
 #[cfg(feature = "etcd")]
 mod etcd;
