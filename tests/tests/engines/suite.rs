@@ -22,8 +22,8 @@ use tower_claim::store::{
     State, StoreTime, Value,
 };
 use tower_claim::{
-    ClaimAdmin, ClaimMany, ClaimStore, FenceStore, Key, LapsePolicy, Namespace, Nonce, OsEntropy,
-    Settings, StoreError, Token, Use,
+    ClaimAdmin, ClaimMany, FenceStore, Key, LapsePolicy, Namespace, Nonce, OsEntropy, Settings,
+    StoreError, Token, Use,
 };
 
 /// Steps of 100 ms: for engines that tell milliseconds and answer in few of them.
