@@ -4,6 +4,7 @@
 //!   time [`At`] the engine. An engine that keeps records as bytes (redb) or in memory keeps these; one that
 //!   moves them in a script of its own (Lua, PL/pgSQL) does the same moves, and the suite of
 //!   `conformance` holds it to the same laws.
+//!   [`Record::to_bytes`] writes it with a version, [`Record::from_bytes`] refuses what it cannot read.
 //! - [`EngineClock`]: what time it is by the engine, without asking.
 //! - [`Bells`]: waiting for the end of a hold, woken early, with a poll as the net.
 //! - [`call_within`]: one call, bounded.
@@ -15,7 +16,7 @@ mod clock;
 use std::future::Future;
 use std::time::Duration;
 
-pub use crate::record::{Asker, At, Record, Watching};
+pub use crate::record::{Asker, At, Record, UnreadableRecord, Watching};
 pub use bells::Bells;
 pub use clock::EngineClock;
 

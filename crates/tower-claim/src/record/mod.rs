@@ -6,6 +6,7 @@
 //! not depend on when an engine cleans up.
 
 mod claim;
+mod encoding;
 mod limit;
 mod operator;
 mod owner;
@@ -23,6 +24,7 @@ use bytes::Bytes;
 use crate::store::{StoreTime, Value};
 use crate::{LapsePolicy, Nonce, Settings, StoreError, Token};
 pub use claim::Asker;
+pub use encoding::UnreadableRecord;
 use limit::Limit;
 use phase::Phase;
 use spent::Spent;

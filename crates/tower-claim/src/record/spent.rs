@@ -23,6 +23,9 @@ const FEW: usize = 16;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Spent(Option<Box<List>>);
 
+/// Folded, latest, and each nonce behind its `not_after`.
+pub(super) type SpentParts = (StoreTime, StoreTime, Vec<(StoreTime, Nonce)>);
+
 #[derive(Debug, Clone, Default)]
 struct List {
     nonces: HashMap<Nonce, StoreTime>,
@@ -68,6 +71,32 @@ impl Spent {
     /// Until when the list says something.
     pub(super) fn latest(&self) -> Option<StoreTime> {
         self.0.as_ref().map(|list| list.latest)
+    }
+
+    /// What the list says, in one order.
+    pub(super) fn parts(&self) -> Option<SpentParts> {
+        let list = self.0.as_ref()?;
+        let nonces = list.nonces.iter();
+        let mut nonces: Vec<_> = nonces.map(|(nonce, at)| (*at, *nonce)).collect();
+        nonces.sort_unstable();
+        Some((list.folded, list.latest, nonces))
+    }
+
+    /// `None` where no list says this.
+    pub(super) fn from_parts((folded, latest, nonces): SpentParts) -> Option<Self> {
+        let count = nonces.len();
+        let last = nonces.last().map(|(not_after, _)| *not_after);
+        let in_bounds = count <= EACH && last.is_none_or(|last| last <= latest);
+        let swap = |(not_after, nonce)| (nonce, not_after);
+        let nonces: HashMap<_, _> = nonces.into_iter().map(swap).collect();
+        (in_bounds && nonces.len() == count).then(|| {
+            Self(Some(Box::new(List {
+                nonces,
+                folded,
+                latest,
+                crowd: (count * 2).min(EACH),
+            })))
+        })
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
