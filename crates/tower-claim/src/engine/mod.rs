@@ -43,11 +43,7 @@ pub const fn time_micros(time: StoreTime) -> i64 {
 
 /// A span as an engine's integer, [`LONGEST_SPAN`] at most. Part of a microsecond counts as a whole one: no
 /// lease is shorter than asked.
-#[expect(
-    clippy::cast_possible_wrap,
-    clippy::cast_possible_truncation,
-    reason = "at most 100 years"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "at most 100 years")]
 pub const fn span_micros(span: Duration) -> i64 {
     if span.as_nanos() >= LONGEST_SPAN.as_nanos() {
         return LONGEST_SPAN.as_micros() as i64;

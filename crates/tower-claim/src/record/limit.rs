@@ -23,14 +23,6 @@ impl Limit {
         Self([a, b, c, d, e])
     }
 
-    pub(super) const fn to_be_bytes(self) -> [u8; 5] {
-        self.0
-    }
-
-    pub(super) const fn from_be_bytes(bytes: [u8; 5]) -> Self {
-        Self(bytes)
-    }
-
     /// [`StoreTime::NEVER`] where it was, and from the ninth year after the engine's start.
     pub(super) fn time(self) -> StoreTime {
         let [a, b, c, d, e] = self.0;

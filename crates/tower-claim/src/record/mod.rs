@@ -197,6 +197,16 @@ impl Record {
         }
     }
 
+    /// The process of every owner granted before `ended` has ended: a hold of theirs lapses then, if it has
+    /// not lapsed before. What the lapse means, the record's own terms say, as ever.
+    ///
+    /// For an engine whose owners live in one process with it.
+    pub fn lapse_owners(&mut self, ended: StoreTime) {
+        if matches!(self.phase, Phase::Held { .. }) && self.since < ended {
+            self.until = self.until.min(ended);
+        }
+    }
+
     /// Whether nothing would be lost with the record: it is free, its "not before" and the `not_after` of
     /// every call under way have passed, and the clock part alone gives a higher token.
     pub fn is_forgettable(&self, at: At) -> bool {
@@ -224,6 +234,11 @@ impl Record {
     /// How long the wall clock needs to pass the record's token.
     pub fn token_ahead(&self, unix_ms: u64) -> Duration {
         Duration::from_millis((self.token.get() / 1024 + 1).saturating_sub(unix_ms))
+    }
+
+    /// When the last grant, finish, release or break was.
+    pub fn since(&self) -> StoreTime {
+        self.since
     }
 
     /// Heap bytes beside the record itself.

@@ -8,7 +8,7 @@
 //! | 1–8 | token |
 //! | 16 | nonce |
 //! | 1–10 each | since, until |
-//! | 5 | all but vacant: the last nonce's `not_after`, in 256 µs, big-endian |
+//! | 1–10 | all but vacant: the last nonce's `not_after` |
 //! | 32 | with a fingerprint |
 //! | | held: last beat, progress, attempt; unknown: "not before", last beat, progress |
 //! | | with terms: lease, cooling, minimum hold, unfinished keep; policy (0 take over, 1 hold); length and UTF-8 of the label |

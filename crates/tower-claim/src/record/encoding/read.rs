@@ -55,7 +55,7 @@ impl<'a> In<'a> {
         let (since, until) = (self.time()?, self.time()?);
         let not_after = match tag {
             0 => Limit::default(),
-            _ => Limit::from_be_bytes(self.array()?),
+            _ => self.limit()?,
         };
         let fingerprint = match has(FINGERPRINT) {
             true => Some(Fingerprint::from_bytes(self.array()?)),
@@ -198,6 +198,15 @@ impl<'a> In<'a> {
 
     fn time(&mut self) -> Read<StoreTime> {
         self.number().map(StoreTime::from_micros)
+    }
+
+    fn limit(&mut self) -> Read<Limit> {
+        let time = self.time()?;
+        let limit = Limit::of(time);
+        match limit.time() == time {
+            true => Ok(limit),
+            false => Err(Foreign("a `not_after` between two steps")),
+        }
     }
 
     fn span(&mut self) -> Read<Duration> {

@@ -28,7 +28,7 @@ impl Record {
         out.time(self.since);
         out.time(self.until);
         if !self.is_vacant() {
-            out.bytes(&self.phase.not_after().to_be_bytes());
+            out.time(self.phase.not_after().time());
         }
         if let Some(fingerprint) = self.phase.fingerprint() {
             out.bytes(fingerprint.as_bytes());
