@@ -77,8 +77,8 @@ pub use error::{ConfigError, StoreError};
 pub use fingerprint::{Fingerprint, FingerprintBuilder};
 pub use hex::InvalidHex;
 pub use keeper::{
-    Attempt, AttemptMany, Claim, HandBack, Keeper, KeeperBuilder, Loss, NoPointOfNoReturn, Renewal,
-    RunOn, Terms, TermsBuilder,
+    Attempt, AttemptMany, Claim, Finishing, HandBack, Keeper, KeeperBuilder, Loss,
+    NoPointOfNoReturn, Renewal, RunOn, Settled, Terms, TermsBuilder,
 };
 pub use key::{InvalidNamespace, Key, KeyBuilder, Namespace, Use};
 pub use memory::{MemoryFenceStore, MemoryStats, MemoryStore, MemoryStoreBuilder};

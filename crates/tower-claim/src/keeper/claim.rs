@@ -55,10 +55,7 @@ impl Claim {
 
     /// The key; the first one of several.
     pub fn key(&self) -> Key {
-        match &self.hold().keys {
-            Keys::One(key) => *key,
-            Keys::Many(keys) => keys[0],
-        }
+        self.hold().owner().key
     }
 
     /// All keys, sorted.
@@ -78,11 +75,7 @@ impl Claim {
 
     /// Key, nonce and token together, for the engine's own calls.
     pub fn owner(&self) -> Owner {
-        Owner {
-            key: self.key(),
-            nonce: self.nonce(),
-            token: self.token(),
-        }
+        self.hold().owner()
     }
 
     /// 1 for the first owner of a piece of work, one more for each takeover; of several keys, that of the

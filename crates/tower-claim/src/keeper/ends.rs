@@ -135,20 +135,8 @@ impl Claim {
     /// Dropped before its first poll, nothing happened. Dropped later, the keeper sees the finish through
     /// as above. Either way [`check`](Self::check) tells the truth.
     pub async fn finish(&self, value: Value, keep: Duration) -> Result<Finish, StoreError> {
+        self.end_with_finish()?;
         let (hold, keeper) = (self.hold(), &self.grip.keeper);
-        if matches!(hold.keys, Keys::Many(_)) {
-            return Err(StoreError::Unsupported("a finish over several keys"));
-        }
-        {
-            let mut state = hold.lock();
-            if state.phase != Phase::Open {
-                return Err(StoreError::Unsupported("a second end of one claim"));
-            }
-            state.phase = Phase::Finishing;
-        }
-        keeper.desk.unschedule(hold);
-        hold.changed.notify_waiters();
-
         let sent = keeper.clock.now();
         let mut finish = Unsettled {
             keeper,

@@ -49,6 +49,19 @@ impl Hold {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The owner of the key; of the first one of several.
+    pub(super) fn owner(&self) -> Owner {
+        let key = match &self.keys {
+            Keys::One(key) => *key,
+            Keys::Many(keys) => keys[0],
+        };
+        Owner {
+            key,
+            nonce: self.nonce,
+            token: self.token,
+        }
+    }
+
     pub(super) fn owners(&self) -> impl Iterator<Item = Owner> + '_ {
         self.keys.as_slice().iter().map(|&key| Owner {
             key,

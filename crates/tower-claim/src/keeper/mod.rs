@@ -8,6 +8,7 @@ mod cleanup;
 mod desk;
 mod doubt;
 mod ends;
+mod finishing;
 mod hold;
 mod loss;
 mod state;
@@ -27,6 +28,7 @@ pub use acquire::{Attempt, AttemptMany};
 pub use builder::{KeeperBuilder, RunOn};
 pub use claim::Claim;
 pub use ends::{HandBack, NoPointOfNoReturn};
+pub use finishing::{Finishing, Settled};
 pub use loss::Loss;
 pub use terms::{Renewal, Terms, TermsBuilder};
 

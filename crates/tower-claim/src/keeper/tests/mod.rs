@@ -4,6 +4,7 @@ mod beats;
 mod claims;
 mod drops;
 mod ends;
+mod finishing;
 mod hot_key;
 mod memory;
 mod mishaps;

@@ -1,0 +1,220 @@
+//! A finish that runs inside a transaction of the user's.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Inner;
+use super::claim::Claim;
+use super::cleanup::Job;
+use super::hold::{Hold, Keys};
+use super::state::Phase;
+use crate::store::{Owner, Release, State};
+use crate::wait::insist;
+use crate::{Moment, StoreError};
+
+/// A finish handed out to be run elsewhere: inside the user's own transaction, beside the rows it stands
+/// for. Made by [`Claim::begin_finish`].
+///
+/// The engine's own call (`finish_in`) takes [`owner`](Self::owner), and answers whether the claim still
+/// stands; it holds the record until the transaction ends. So business rows and result are committed
+/// together, or neither is, and a superseded owner commits nothing.
+///
+/// Then say what became of the transaction, or leave it:
+///
+/// | The transaction | say | and the store |
+/// |---|---|---|
+/// | committed | [`committed`](Self::committed) | is not asked |
+/// | rolled back | drop this | gives the key back at once; past the point of no return it becomes unknown |
+/// | committed, and this was dropped | nothing | refuses the release: a finished record is never touched |
+/// | nobody knows: the answer to the commit is missing | [`in_doubt`](Self::in_doubt), or drop this | tells, as soon as the transaction is over |
+///
+/// So `tx.commit().await?` followed by `finishing.committed()` is right on every path, and a process that
+/// dies in between leaves either the rows and the result, or neither and a key that is claimable after the
+/// lease.
+///
+/// From `begin_finish` on the hold is not renewed: a beat would find its record locked by the transaction.
+/// Run `finish_in` within what was [left](Claim::remaining) of the lease, or another may take over, and it
+/// answers `Lost`. What runs in the transaction after it takes no more care of the lease: nobody takes over
+/// a locked record. A transaction that is run again after a serialization failure uses the same `Finishing`.
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # use tower_claim::store::{Finish, Owner, Value};
+/// # struct Transaction;
+/// # impl Transaction {
+/// #     async fn insert(&mut self, row: &str) -> Result<(), std::io::Error> { Ok(()) }
+/// #     async fn commit(self) -> Result<(), std::io::Error> { Ok(()) }
+/// # }
+/// # async fn finish_in(tx: &mut Transaction, owner: Owner, value: Value, keep: Duration)
+/// #     -> Result<Finish, std::io::Error> { Ok(Finish::Finished) }
+/// # async fn example(claim: tower_claim::Claim, mut tx: Transaction) -> Result<(), Box<dyn std::error::Error>> {
+/// tx.insert("receipt 7").await?;
+/// let finishing = claim.begin_finish()?;
+/// let value = Value::Kept("receipt 7".into());
+/// match finish_in(&mut tx, finishing.owner(), value, Duration::from_secs(86_400)).await? {
+///     Finish::Finished => {
+///         tx.commit().await?; // on an error `finishing` is dropped: right, whatever became of the commit
+///         finishing.committed();
+///     }
+///     Finish::Lost => println!("another took over: nothing is committed"),
+/// }
+/// # Ok(()) }
+/// ```
+#[must_use = "dropped, the key is given back, unless the transaction was committed"]
+pub struct Finishing {
+    hold: Arc<Hold>,
+    keeper: Arc<Inner>,
+    settled: bool,
+}
+
+/// What became of a transaction whose commit was not answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Settled {
+    /// It was committed: the store keeps the result.
+    Committed,
+    /// It was rolled back, and cannot be committed any more: the store keeps no result of this claim. One
+    /// whose keep has passed looks the same.
+    RolledBack,
+    /// The store cannot tell. Under [`LapsePolicy::Hold`](crate::LapsePolicy::Hold) the lease has lapsed
+    /// without a result, and the transaction may still be open somewhere.
+    Unknown,
+}
+
+impl Claim {
+    /// Hands out the finish, to be run inside a transaction of yours: see [`Finishing`]. From here on the
+    /// hold is not renewed, and [`check`](Self::check) is false.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Unsupported`] for a second end of one claim, and for a claim over several keys.
+    pub fn begin_finish(&self) -> Result<Finishing, StoreError> {
+        self.end_with_finish()?;
+        Ok(Finishing {
+            hold: Arc::clone(self.hold()),
+            keeper: Arc::clone(&self.grip.keeper),
+            settled: false,
+        })
+    }
+
+    /// No beat is sent from here on, and nobody else can end the claim.
+    pub(super) fn end_with_finish(&self) -> Result<(), StoreError> {
+        let hold = self.hold();
+        if matches!(hold.keys, Keys::Many(_)) {
+            return Err(StoreError::Unsupported("a finish over several keys"));
+        }
+        {
+            let mut state = hold.lock();
+            if state.phase != Phase::Open {
+                return Err(StoreError::Unsupported("a second end of one claim"));
+            }
+            state.phase = Phase::Finishing;
+        }
+        self.grip.keeper.desk.unschedule(hold);
+        hold.changed.notify_waiters();
+        Ok(())
+    }
+}
+
+impl Finishing {
+    /// Key, nonce and token, for the engine's `finish_in`.
+    pub fn owner(&self) -> Owner {
+        self.hold.owner()
+    }
+
+    /// The transaction was committed with the finish in it. Nothing is sent.
+    pub fn committed(mut self) {
+        self.settled = true;
+    }
+
+    /// Asks the store what became of a transaction whose commit was not answered. It does so by a release:
+    /// one that is answered has seen the end of the transaction, so what it says is final. A rolled back
+    /// claim is given back by it.
+    ///
+    /// Takes as long as the transaction stays open, one lease at most.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Ambiguous`] when there was no answer within one lease: the keeper tries for one more.
+    ///
+    /// # Cancellation
+    ///
+    /// As a drop: the keeper gives the key back, unless the transaction was committed.
+    pub async fn in_doubt(mut self) -> Result<Settled, StoreError> {
+        let (clock, timing) = (&*self.keeper.clock, self.hold.timing);
+        let until = clock.now() + timing.lease;
+        self.hold.no_beat_under_way(clock).await;
+        let mut last = Release::Already;
+        for request in self.hold.releases() {
+            let call = || self.keeper.store.dyn_release(request);
+            let answer = insist(clock, timing, until, call).await;
+            last = answer.ok_or_else(still_in_doubt)?;
+        }
+        let settled = match last {
+            Release::Released => Settled::RolledBack,
+            Release::Already | Release::Lost => self.look(until).await?,
+        };
+        self.settled = true;
+        Ok(settled)
+    }
+
+    /// What the record says of a hold that was not there to be released.
+    async fn look(&self, until: Moment) -> Result<Settled, StoreError> {
+        let (clock, timing) = (&*self.keeper.clock, self.hold.timing);
+        let Owner { key, nonce, token } = self.owner();
+        loop {
+            let call = || self.keeper.store.dyn_peek(key);
+            let record = insist(clock, timing, until, call).await;
+            let Some(record) = record.ok_or_else(still_in_doubt)? else {
+                return Ok(Settled::RolledBack);
+            };
+            if record.nonce != nonce || record.token != token {
+                return Ok(Settled::RolledBack);
+            }
+            match record.state {
+                State::Done => return Ok(Settled::Committed),
+                State::Free => return Ok(Settled::RolledBack),
+                // Lapsed under Hold: the finish of an open transaction still counts.
+                State::Unknown | State::Held => {}
+            }
+            let next = clock.now() + pause(timing.attempt);
+            if next >= until {
+                return Ok(Settled::Unknown);
+            }
+            clock.sleep_until(next).await;
+        }
+    }
+}
+
+/// Between two looks.
+fn pause(attempt: Duration) -> Duration {
+    attempt / 4
+}
+
+fn still_in_doubt() -> StoreError {
+    StoreError::ambiguous("the transaction was not seen to end within one lease")
+}
+
+impl From<&Finishing> for Owner {
+    fn from(finishing: &Finishing) -> Self {
+        finishing.owner()
+    }
+}
+
+impl Drop for Finishing {
+    fn drop(&mut self) {
+        if !self.settled {
+            let job = Job::Release(Arc::clone(&self.hold));
+            self.keeper.desk.leave(job);
+        }
+    }
+}
+
+impl fmt::Debug for Finishing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Finishing")
+            .field("hold", &self.hold)
+            .finish_non_exhaustive()
+    }
+}
