@@ -2,14 +2,13 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::Inner;
 use super::claim::Claim;
 use super::cleanup::Job;
 use super::hold::{Hold, Keys};
 use super::state::Phase;
-use crate::store::{Owner, Release, State};
+use crate::store::{Owner, Release, ReleaseRequest, State};
 use crate::wait::insist;
 use crate::{Moment, StoreError};
 
@@ -39,8 +38,7 @@ use crate::{Moment, StoreError};
 /// a locked record. A transaction that is run again after a serialization failure uses the same `Finishing`.
 ///
 /// ```no_run
-/// # use std::time::Duration;
-/// # use tower_claim::store::{Finish, Owner, Value};
+/// # /// # use tower_claim::store::{Finish, Owner, Value};
 /// # struct Transaction;
 /// # impl Transaction {
 /// #     async fn insert(&mut self, row: &str) -> Result<(), std::io::Error> { Ok(()) }
@@ -145,13 +143,16 @@ impl Finishing {
         let (clock, timing) = (&*self.keeper.clock, self.hold.timing);
         let until = clock.now() + timing.lease;
         self.hold.no_beat_under_way(clock).await;
-        let mut last = Release::Already;
-        for request in self.hold.releases() {
-            let call = || self.keeper.store.dyn_release(request);
-            let answer = insist(clock, timing, until, call).await;
-            last = answer.ok_or_else(still_in_doubt)?;
-        }
-        let settled = match last {
+        let Owner { key, nonce, token } = self.owner();
+        let request = ReleaseRequest {
+            key,
+            nonce,
+            token: Some(token),
+            not_after: self.hold.not_after,
+        };
+        let call = || self.keeper.store.dyn_release(request);
+        let answer = insist(clock, timing, until, call).await;
+        let settled = match answer.ok_or_else(still_in_doubt)? {
             Release::Released => Settled::RolledBack,
             Release::Already | Release::Lost => self.look(until).await?,
         };
@@ -178,18 +179,13 @@ impl Finishing {
                 // Lapsed under Hold: the finish of an open transaction still counts.
                 State::Unknown | State::Held => {}
             }
-            let next = clock.now() + pause(timing.attempt);
+            let next = clock.now() + timing.attempt / 4;
             if next >= until {
                 return Ok(Settled::Unknown);
             }
             clock.sleep_until(next).await;
         }
     }
-}
-
-/// Between two looks.
-fn pause(attempt: Duration) -> Duration {
-    attempt / 4
 }
 
 fn still_in_doubt() -> StoreError {
