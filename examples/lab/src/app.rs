@@ -1,5 +1,6 @@
 //! The routes and their layers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -16,7 +17,7 @@ use tower::ServiceBuilder;
 use tower::util::MapRequestLayer;
 use tower_claim::http::{KeyFields, KeySyntax};
 use tower_claim::testing::FaultStore;
-use tower_claim::{Code, ConfigError, MemoryStore, Refusal, Renewal};
+use tower_claim::{Code, ConfigError, DynClaimMany, Refusal, Renewal};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_idempotency::{IdempotencyBuilder, IdempotencyLayer, OnBusy};
 use tower_lease_guard::{Lease, LeaseGuardLayer};
@@ -28,7 +29,11 @@ use crate::flags::{BadFlag, Flags};
 use crate::handler::{Route, behave, tenant};
 use crate::ledger::{Ledger, write_under};
 use crate::options::{self, Keys, Options};
+use crate::store::Opened;
 use crate::{metrics, operators, origin, problem, workers};
+
+/// The claims as the layers meet them.
+type Claims = FaultStore<Arc<dyn DynClaimMany>>;
 
 /// The whole lab, ready to be served.
 pub(crate) struct App {
@@ -41,7 +46,11 @@ pub(crate) struct App {
 }
 
 impl App {
-    pub(crate) fn build(options: &Options, workers: &Handle) -> Result<Self, ConfigError> {
+    pub(crate) fn build(
+        options: &Options,
+        store: &Opened,
+        workers: &Handle,
+    ) -> Result<Self, ConfigError> {
         let effects = Effects::default();
         let metrics = metrics::Requests::new();
         let sink = metrics.clone();
@@ -49,10 +58,8 @@ impl App {
             .stuck_after(options.stuck_after)
             .on_finish(move |finished| sink.record(finished))
             .build()?;
-        let store = MemoryStore::builder()
-            .memory_limit(options.memory_limit)
-            .build()?;
-        let claims = FaultStore::new(store.clone());
+        // Before the claims only: neither the ledger nor operators meet the faults.
+        let claims = Claims::new(store.claims.clone());
         let faults = claims.faults();
         let namespace = options.namespace.as_str();
 
@@ -79,7 +86,7 @@ impl App {
             .namespace(namespace)
             .build()?;
 
-        let ledger = Ledger::default();
+        let ledger = Ledger::new(store.fence.clone(), store.books.clone(), &options.namespace);
         let ledger_routes = ledger.routes()?;
         let business = business(&effects, &orders);
         let tracked = Router::new()
@@ -104,7 +111,7 @@ impl App {
             effects,
             board: board.clone(),
             faults,
-            store,
+            store: store.admin.clone(),
             metrics,
             token: options.operator_token().map(Into::into),
         };
@@ -142,7 +149,7 @@ fn renewal(options: &Options) -> Renewal {
 }
 
 /// What both idempotency layers share.
-fn idempotency(options: &Options, claims: FaultStore<MemoryStore>) -> IdempotencyBuilder {
+fn idempotency(options: &Options, claims: Claims) -> IdempotencyBuilder {
     let builder = IdempotencyLayer::builder(claims)
         .scope(|parts: &Parts| tenant(&parts.headers))
         .namespace(options.namespace.as_str())
@@ -158,7 +165,9 @@ fn idempotency(options: &Options, claims: FaultStore<MemoryStore>) -> Idempotenc
             Keys::Strict => KeySyntax::Strict,
         })
         .max_request_body(options.max_body)
-        .max_response_body(options.max_response);
+        .max_response_body(options.max_response)
+        // The lab has every setting on every engine; on one that may forget it says so at its start.
+        .trust_forgetful_store();
     let builder = if options.require_key.is_on() {
         builder.require_key()
     } else {

@@ -11,6 +11,7 @@ mod operators;
 mod options;
 mod origin;
 mod problem;
+mod store;
 mod workers;
 
 use std::io::Write as _;
@@ -25,6 +26,7 @@ use tracing_subscriber::EnvFilter;
 
 use app::App;
 use options::Options;
+use store::OpenError;
 
 /// How long a stop waits for what runs.
 const GRACE: Duration = Duration::from_secs(10);
@@ -39,6 +41,8 @@ async fn main() -> ExitCode {
         )
         .init();
     let options = Options::try_parse().unwrap_or_else(|error| refuse(&error));
+    let store = options.check().and_then(|()| options.store());
+    let store = store.unwrap_or_else(|reason| refuse_value(reason));
     let workers = match workers::start() {
         Ok(workers) => workers,
         Err(error) => {
@@ -46,12 +50,24 @@ async fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let built = options
-        .check()
-        .and_then(|()| App::build(&options, workers.handle()).map_err(|e| e.to_string()));
-    let app = built.unwrap_or_else(|reason| {
-        refuse(&Options::command().error(ErrorKind::ValueValidation, reason))
-    });
+    let opened = match store.open(&options).await {
+        Ok(opened) => opened,
+        Err(OpenError::Config(error)) => refuse_value(error.to_string()),
+        Err(error) => {
+            tracing::error!("the lab cannot open its store {store}: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let engine = opened.claims.dyn_capabilities();
+    if engine.may_forget {
+        tracing::warn!(
+            "{} may forget what it answered: after that a mark or an outcome is lost, and work may run twice; \
+             the lab keeps Hold and the mark on it all the same",
+            engine.engine
+        );
+    }
+    let app = App::build(&options, &opened, workers.handle())
+        .unwrap_or_else(|error| refuse_value(error.to_string()));
     let served = serve(&options, app).await;
     // Not by dropping: threads that handlers block would hold up its end.
     workers.shutdown_background();
@@ -62,6 +78,11 @@ async fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Refuses the value of an option.
+fn refuse_value(reason: String) -> ! {
+    refuse(&Options::command().error(ErrorKind::ValueValidation, reason))
 }
 
 /// Says what is wrong, always with the usage, and ends with 2; or shows the help and ends with 0.

@@ -11,9 +11,9 @@ use http::StatusCode;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tower_claim::DynClaimAdmin;
 use tower_claim::store::RecordView;
 use tower_claim::testing::{Fault, Faults};
-use tower_claim::{ClaimAdmin, MemoryStore};
 use tower_stage::{Board, Filter};
 
 use crate::effects::Effects;
@@ -26,7 +26,7 @@ pub(crate) struct Desk {
     pub(crate) effects: Effects,
     pub(crate) board: Board,
     pub(crate) faults: Faults,
-    pub(crate) store: MemoryStore,
+    pub(crate) store: Arc<dyn DynClaimAdmin>,
     pub(crate) metrics: Requests,
     pub(crate) token: Option<Arc<str>>,
 }
@@ -117,7 +117,7 @@ async fn claims(State(desk): State<Desk>) -> Response {
     let mut listed = Vec::new();
     let mut from = None;
     loop {
-        let page = match desk.store.scan(from, 1_000).await {
+        let page = match desk.store.dyn_scan(from, 1_000).await {
             Ok(page) => page,
             Err(error) => {
                 return (StatusCode::SERVICE_UNAVAILABLE, error.to_string()).into_response();
