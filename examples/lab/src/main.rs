@@ -59,7 +59,7 @@ async fn main() -> ExitCode {
         }
     };
     let engine = opened.claims.dyn_capabilities();
-    if engine.may_forget {
+    if engine.may_forget() {
         tracing::warn!(
             "{} may forget what it answered: after that a mark or an outcome is lost, and work may run twice; \
              the lab keeps Hold and the mark on it all the same",
