@@ -10,7 +10,16 @@ const CRATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates");
 
 /// What each crate's store says in code. A store whose feature is off is read, and not compared.
 fn stores() -> BTreeMap<&'static str, Option<Capabilities>> {
-    BTreeMap::from([("tower-claim", Some(MemoryStore::CAPABILITIES))])
+    BTreeMap::from([
+        ("tower-claim", Some(MemoryStore::CAPABILITIES)),
+        #[cfg(feature = "postgres")]
+        (
+            "tower-claim-postgres",
+            Some(tower_claim_postgres::PostgresStore::CAPABILITIES),
+        ),
+        #[cfg(not(feature = "postgres"))]
+        ("tower-claim-postgres", None),
+    ])
 }
 
 /// Whether a crate holds an engine: it then implements the protocol.

@@ -1,0 +1,400 @@
+//! From requests to statements.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tower_claim::engine::{span_micros, time_micros};
+use tower_claim::store::{
+    Beat, ClaimManyRequest, ClaimRequest, FinishRequest, Owner, ReleaseRequest, Resolution, Value,
+};
+use tower_claim::{Key, LapsePolicy, Nonce, Settings, Token};
+
+use super::{Call, Param, text};
+use crate::Names;
+
+/// Makes the statements of one set of names.
+#[derive(Debug, Clone)]
+pub struct Statements {
+    texts: Arc<Texts>,
+    /// How long a statement waits for a row that another has locked, in milliseconds; 0 would be for ever.
+    lock_ms: i32,
+    in_transaction_ms: i32,
+}
+
+macro_rules! texts {
+    ($($name:ident: $function:literal, $params:literal;)*) => {
+        #[derive(Debug)]
+        struct Texts {
+            $($name: Arc<str>,)*
+        }
+
+        impl Texts {
+            fn new(names: &Names) -> Self {
+                Self {
+                    $($name: select(&names.of($function), $params),)*
+                }
+            }
+        }
+    };
+}
+
+texts! {
+    claim: "claim_v1", 12;
+    claim_in: "claim_in_v1", 12;
+    claim_many: "claim_many_v1", 11;
+    renew: "renew_v1", 4;
+    mark: "mark_v1", 4;
+    finish: "finish_v1", 6;
+    release: "release_v1", 5;
+    release_many: "release_many_v1", 5;
+    look: "look_v1", 3;
+    scan: "scan_v1", 3;
+    resolve: "resolve_v1", 5;
+    ask_revoke: "ask_revoke_v1", 3;
+    break_claim: "break_v1", 3;
+    still_held: "still_held_v1", 4;
+    fence_admit: "fence_admit_v1", 6;
+    fence_raise: "fence_raise_v1", 4;
+    fence_high: "fence_high_v1", 1;
+    purge: "purge_v1", 1;
+}
+
+fn select(function: &str, params: usize) -> Arc<str> {
+    let params: Vec<String> = (1..=params).map(|n| format!("${n}")).collect();
+    Arc::from(format!("select * from {function}({})", params.join(", ")))
+}
+
+impl Statements {
+    /// Statements for tables of these names. They wait for a locked row 1 s at most, and within a user's
+    /// transaction 50 ms for a claim.
+    pub fn new(names: &Names) -> Self {
+        Self {
+            texts: Arc::new(Texts::new(names)),
+            lock_ms: 1_000,
+            in_transaction_ms: 50,
+        }
+    }
+
+    /// How long a statement waits for a row that another has locked: 1 ms at least. Default: 1 s.
+    #[must_use]
+    pub fn with_lock_wait(mut self, wait: Duration) -> Self {
+        self.lock_ms = millis(wait);
+        self
+    }
+
+    /// How long a claim within a user's transaction waits for a row that another has locked, before it is
+    /// answered as busy: 1 ms at least. Default: 50 ms.
+    #[must_use]
+    pub fn with_lock_wait_in_transaction(mut self, wait: Duration) -> Self {
+        self.in_transaction_ms = millis(wait);
+        self
+    }
+
+    /// Read the answer by [`claimed`](super::answer::claimed).
+    pub fn claim(&self, request: &ClaimRequest<'_>) -> Call {
+        self.claim_by(&self.texts.claim, self.lock_ms, request)
+    }
+
+    /// A claim that leaves the transaction it is in alive, whatever it meets. Read the answer by
+    /// [`claimed`](super::answer::claimed).
+    pub fn claim_in(&self, request: &ClaimRequest<'_>) -> Call {
+        self.claim_by(&self.texts.claim_in, self.in_transaction_ms, request)
+    }
+
+    fn claim_by(&self, text: &Arc<str>, lock_ms: i32, request: &ClaimRequest<'_>) -> Call {
+        let fingerprint = request.fingerprint.map(|f| f.as_bytes().to_vec());
+        let mut params = vec![
+            key(request.key),
+            nonce(request.nonce),
+            Param::Bytes(fingerprint),
+        ];
+        params.extend(terms(request.settings));
+        params.extend([
+            token(request.floor),
+            Param::Int(Some(time_micros(request.not_after))),
+            Param::Small(lock_ms),
+        ]);
+        call(text, params)
+    }
+
+    /// Read the answer by [`claimed_many`](super::answer::claimed_many).
+    pub fn claim_many(&self, request: &ClaimManyRequest<'_>) -> Call {
+        let keys = request.keys.iter().map(|key| key.as_bytes().to_vec());
+        let mut params = vec![Param::BytesList(keys.collect()), nonce(request.nonce)];
+        params.extend(terms(request.settings));
+        params.extend([
+            token(request.floor),
+            Param::Int(Some(time_micros(request.not_after))),
+            Param::Small(self.lock_ms),
+        ]);
+        call(&self.texts.claim_many, params)
+    }
+
+    /// One row for each beat; `nth` counts from 1. Read each by [`renewed`](super::answer::renewed).
+    pub fn renew(&self, beats: &[Beat]) -> Call {
+        let owners = beats.iter().map(|beat| beat.owner);
+        let progress = |beat: &Beat| Some(i64::try_from(beat.progress).unwrap_or(i64::MAX));
+        call(
+            &self.texts.renew,
+            vec![
+                Param::BytesList(owners.clone().map(|o| o.key.as_bytes().to_vec()).collect()),
+                Param::BytesList(
+                    owners
+                        .clone()
+                        .map(|o| o.nonce.as_bytes().to_vec())
+                        .collect(),
+                ),
+                Param::IntList(owners.map(|o| Some(number(o.token))).collect()),
+                Param::IntList(beats.iter().map(progress).collect()),
+            ],
+        )
+    }
+
+    /// Read the answer by [`marked`](super::answer::marked).
+    pub fn mark(&self, owner: Owner) -> Call {
+        self.of_owner(&self.texts.mark, owner)
+    }
+
+    /// Whether the owner holds the key still, and nobody may take it over before the transaction ends. Read
+    /// the answer by [`still_held`](super::answer::still_held).
+    pub fn still_held(&self, owner: Owner) -> Call {
+        self.of_owner(&self.texts.still_held, owner)
+    }
+
+    fn of_owner(&self, text: &Arc<str>, owner: Owner) -> Call {
+        call(
+            text,
+            vec![
+                key(owner.key),
+                nonce(owner.nonce),
+                token(owner.token),
+                Param::Small(self.lock_ms),
+            ],
+        )
+    }
+
+    /// Auto-commit, or within a transaction. Read the answer by [`finished`](super::answer::finished).
+    pub fn finish(&self, request: &FinishRequest) -> Call {
+        let owner = request.owner;
+        call(
+            &self.texts.finish,
+            vec![
+                key(owner.key),
+                nonce(owner.nonce),
+                token(owner.token),
+                value(&request.value),
+                Param::Int(Some(span_micros(request.keep))),
+                Param::Small(self.lock_ms),
+            ],
+        )
+    }
+
+    /// Read the answer by [`released`](super::answer::released).
+    pub fn release(&self, request: &ReleaseRequest) -> Call {
+        call(
+            &self.texts.release,
+            vec![
+                key(request.key),
+                nonce(request.nonce),
+                Param::Int(request.token.map(number)),
+                Param::Int(Some(time_micros(request.not_after))),
+                Param::Small(self.lock_ms),
+            ],
+        )
+    }
+
+    /// One row for each; `nth` counts from 1. Read each by [`released`](super::answer::released).
+    pub fn release_many(&self, requests: &[ReleaseRequest]) -> Call {
+        let all = requests.iter();
+        let keys = all.clone().map(|r| r.key.as_bytes().to_vec()).collect();
+        let nonces = all.clone().map(|r| r.nonce.as_bytes().to_vec()).collect();
+        let tokens = all.clone().map(|r| r.token.map(number)).collect();
+        let limits = all.map(|r| Some(time_micros(r.not_after))).collect();
+        call(
+            &self.texts.release_many,
+            vec![
+                Param::BytesList(keys),
+                Param::BytesList(nonces),
+                Param::IntList(tokens),
+                Param::IntList(limits),
+                Param::Small(self.lock_ms),
+            ],
+        )
+    }
+
+    /// Read the answer by [`watching`](super::answer::watching). `announce`: the asker listens for
+    /// notifications.
+    pub fn look(&self, of: Key, at: Token, announce: bool) -> Call {
+        call(
+            &self.texts.look,
+            vec![key(of), token(at), Param::Flag(announce)],
+        )
+    }
+
+    /// Records in the order of their keys. Read each row by [`viewed`](super::answer::viewed).
+    pub fn scan(&self, from: Option<Key>, to: Option<Key>, limit: usize) -> Call {
+        let from = from.map_or_else(Vec::new, |key| key.as_bytes().to_vec());
+        call(
+            &self.texts.scan,
+            vec![
+                Param::Bytes(Some(from)),
+                Param::Bytes(to.map(|key| key.as_bytes().to_vec())),
+                Param::Small(i32::try_from(limit).unwrap_or(i32::MAX)),
+            ],
+        )
+    }
+
+    /// Read the answer by [`resolved`](super::answer::resolved).
+    pub fn resolve(&self, of: Key, expected: Token, resolution: &Resolution) -> Call {
+        let (body, keep) = match resolution {
+            Resolution::Done(body, keep) => (value(body), Some(span_micros(*keep))),
+            // Every other resolution leaves nothing.
+            _ => (Param::Bytes(None), None),
+        };
+        call(
+            &self.texts.resolve,
+            vec![
+                key(of),
+                token(expected),
+                body,
+                Param::Int(keep),
+                Param::Small(self.lock_ms),
+            ],
+        )
+    }
+
+    /// Read the answer by [`asked`](super::answer::asked).
+    pub fn ask_revoke(&self, of: Key, expected: Token) -> Call {
+        let params = vec![key(of), token(expected), Param::Small(self.lock_ms)];
+        call(&self.texts.ask_revoke, params)
+    }
+
+    /// Read the answer by [`broken`](super::answer::broken).
+    pub fn break_claim(&self, of: Key, expected: Token) -> Call {
+        let params = vec![key(of), token(expected), Param::Small(self.lock_ms)];
+        call(&self.texts.break_claim, params)
+    }
+
+    /// Admits a write at a guard, by itself: for one whose data lie elsewhere. Read the answer by
+    /// [`admission`](super::answer::admission).
+    pub fn fence(&self, resource: &str, at: Token, by: Nonce) -> Call {
+        self.fence_by(false, resource, at, by)
+    }
+
+    /// Admits a write at a guard within the transaction that writes: the mark's row stays locked until it
+    /// commits, so no newer token overtakes it. Read the answer by
+    /// [`admission`](super::answer::admission).
+    pub fn fence_in(&self, resource: &str, at: Token, by: Nonce) -> Call {
+        self.fence_by(true, resource, at, by)
+    }
+
+    fn fence_by(&self, stay: bool, resource: &str, at: Token, by: Nonce) -> Call {
+        call(
+            &self.texts.fence_admit,
+            vec![
+                bytes(resource),
+                shown(resource),
+                token(at),
+                nonce(by),
+                Param::Flag(stay),
+                Param::Small(self.lock_ms),
+            ],
+        )
+    }
+
+    /// Raises a guard's floor. Read the answer by [`mark`](super::answer::high).
+    pub fn raise_floor(&self, resource: &str, floor: Token) -> Call {
+        call(
+            &self.texts.fence_raise,
+            vec![
+                bytes(resource),
+                shown(resource),
+                token(floor),
+                Param::Small(self.lock_ms),
+            ],
+        )
+    }
+
+    /// A guard's high-water mark. Read the answer by [`high`](super::answer::high).
+    pub fn high_water(&self, resource: &str) -> Call {
+        call(&self.texts.fence_high, vec![bytes(resource)])
+    }
+
+    /// Looks at so many records that are due. Read the answer by [`purged`](super::answer::purged).
+    pub fn purge(&self, batch: usize) -> Call {
+        let batch = i32::try_from(batch).unwrap_or(i32::MAX);
+        call(&self.texts.purge, vec![Param::Small(batch)])
+    }
+}
+
+impl Default for Statements {
+    /// For the default [`Names`].
+    fn default() -> Self {
+        Self::new(&Names::default())
+    }
+}
+
+fn call(text: &Arc<str>, params: Vec<Param>) -> Call {
+    Call {
+        text: Arc::clone(text),
+        params,
+    }
+}
+
+fn millis(wait: Duration) -> i32 {
+    i32::try_from(wait.as_millis()).unwrap_or(i32::MAX).max(1)
+}
+
+fn key(key: Key) -> Param {
+    Param::Bytes(Some(key.as_bytes().to_vec()))
+}
+
+fn nonce(nonce: Nonce) -> Param {
+    Param::Bytes(Some(nonce.as_bytes().to_vec()))
+}
+
+#[expect(clippy::cast_possible_wrap, reason = "tokens are below 2^53")]
+fn number(token: Token) -> i64 {
+    token.get() as i64
+}
+
+fn token(token: Token) -> Param {
+    Param::Int(Some(number(token)))
+}
+
+fn bytes(resource: &str) -> Param {
+    Param::Bytes(Some(resource.as_bytes().to_vec()))
+}
+
+/// What people see of a resource's name.
+fn shown(resource: &str) -> Param {
+    Param::Text(text(&resource.chars().take(200).collect::<String>()))
+}
+
+fn value(value: &Value) -> Param {
+    Param::Bytes(match value {
+        Value::Kept(body) => Some(body.to_vec()),
+        // What else there may be keeps no body.
+        _ => None,
+    })
+}
+
+/// Lease, cooling, least hold, unfinished keep, what a lapse means, label.
+fn terms(settings: &Settings) -> [Param; 6] {
+    let span = |span| Param::Int(Some(span_micros(span)));
+    [
+        span(settings.lease),
+        span(settings.cooling),
+        span(settings.min_hold),
+        span(settings.unfinished_keep),
+        Param::Text(
+            match settings.on_lapse {
+                LapsePolicy::TakeOver => "take over",
+                // The stricter one, where there are others.
+                _ => "hold",
+            }
+            .to_owned(),
+        ),
+        Param::Text(text(&settings.label)),
+    ]
+}

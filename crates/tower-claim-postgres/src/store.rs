@@ -1,0 +1,371 @@
+//! The protocol's traits over the statements.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio_postgres::Row;
+use tower_claim::engine::EngineClock;
+use tower_claim::store::{
+    Admission, Beat, Broken, Capabilities, ClaimAdmin, ClaimMany, ClaimManyRequest, ClaimRequest,
+    ClaimStore, Claimed, ClaimedMany, DynClaimStore, Event, FenceStore, Finish, FinishRequest,
+    KeeperConnection, Marked, MultiKey, Owner, Promise, RecordView, Release, ReleaseRequest,
+    Renewed, Resolution, Resolved, ScanPage, StoreTime, Watched,
+};
+use tower_claim::{Key, Nonce, StoreError, Token};
+
+use crate::calls::{Calls, only};
+use crate::link::Link;
+use crate::listener::{Listener, Task};
+use crate::statement::{Call, Statements, answer};
+use crate::{ConnectError, PostgresStoreBuilder};
+
+/// Connections of a keeper: beats are batched, and a release may go beside them.
+const KEEPER_CONNECTIONS: usize = 2;
+/// Records on one page of a scan, at most.
+const PAGE: usize = 1_000;
+/// Records that the background looks at in one statement.
+const PURGE_BATCH: usize = 500;
+
+/// Keeps claims, and the marks of a guard, in PostgreSQL. Clones are one store.
+///
+/// | Promise | |
+/// |---|---|
+/// | forgets what it answered | after a flush |
+/// | outlives the process | yes |
+/// | several keys at once | atomic, any keys |
+/// | heartbeats | independent of the user's runtime |
+/// | smallest span of time | 1 µs |
+/// | clock | the server's |
+/// | weakened by a flush | one owner, one result |
+/// | weakened by a failover | nothing |
+/// | weakened by a moved clock | rising tokens, one owner, one result, claimable again |
+/// | weakened by a restart | nothing |
+///
+/// That is one server, or a primary whose promoted replica has every commit it answered (synchronous
+/// replication). Where a replica may be promoted without the last commits, say
+/// [`asynchronous_failover`](PostgresStoreBuilder::asynchronous_failover); with `synchronous_commit = off` the
+/// store sees it when it connects, warns, and adds to the row of restarts. Both make
+/// [`may_forget`](Capabilities::may_forget) true. `fsync = off` is warned about and not promised for. With your
+/// own pool and no URL, heartbeats stall with your runtime.
+///
+/// Tokens rise over restart, `TRUNCATE` and failover by their clock part; a clock stepped back may repeat those
+/// of records that were purged since, and the guard refuses them.
+///
+/// # Statements
+///
+/// Every call is one statement that commits by itself and leaves nothing in the session: a pooler in transaction
+/// mode may stand between. A claim of a key that is held, done or unknown reads, locks nothing and writes
+/// nothing. What may wait for a row that another transaction has locked waits for half the call timeout, and is
+/// then *unavailable*, not applied; a renewal never waits: it is answered [`Renewed::Unsure`].
+///
+/// # Cancellation
+///
+/// A dropped call may be applied all the same. Its connection goes back to the pool, a call that
+/// timed out gives up its own.
+///
+/// # Tasks
+///
+/// Connections are driven by tasks on the runtime that made them. One more purges ([every
+/// minute](PostgresStoreBuilder::purge_every)), one listens once somebody [watches](ClaimStore::watch); both end
+/// with the last clone.
+#[derive(Debug, Clone)]
+pub struct PostgresStore {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) calls: Calls,
+    /// How a keeper connects.
+    pub(crate) link: Option<Link>,
+    pub(crate) statements: Statements,
+    pub(crate) clock: Arc<EngineClock>,
+    pub(crate) poll: Duration,
+    pub(crate) listener: Arc<Listener>,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) _purger: Option<Task>,
+}
+
+impl PostgresStore {
+    /// Of one server that answers what is on disk. [`ClaimStore::capabilities`] has what the settings and
+    /// the server change in it.
+    pub const CAPABILITIES: Capabilities = Capabilities::new("postgres")
+        .with_multi_key(MultiKey::Atomic)
+        .with_weakened(Event::Flush, &[Promise::OneOwner, Promise::OneResult])
+        .with_weakened(Event::MovedClock, Promise::ALL);
+
+    /// Connects with the default settings to tables that were migrated.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`], whose text says the mend.
+    pub async fn connect(url: &str) -> Result<Self, ConnectError> {
+        Self::builder().url(url).connect().await
+    }
+
+    /// Makes the default tables where they are missing. See [`PostgresStoreBuilder::migrate`].
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`], whose text says the mend.
+    pub async fn migrate(url: &str) -> Result<(), ConnectError> {
+        Self::builder().url(url).migrate().await
+    }
+
+    /// A store with settings of its own.
+    pub fn builder() -> PostgresStoreBuilder {
+        PostgresStoreBuilder::default()
+    }
+
+    /// The store's statements, for who sends them over another driver.
+    pub fn statements(&self) -> &Statements {
+        &self.inner.statements
+    }
+
+    /// Looks at so many records that are due, and drops those with nothing left to say; answers how many it
+    /// dropped, and whether there may be more. Changes no answer. Several processes may purge at once.
+    ///
+    /// # Errors
+    ///
+    /// As for every call.
+    pub async fn purge(&self, batch: usize) -> Result<Purged, StoreError> {
+        let call = self.inner.statements.purge(batch.max(1));
+        let (seen, dropped) = answer::purged(only(&self.send(&call, None).await?)?)?;
+        Ok(Purged {
+            dropped,
+            more: seen >= batch as u64,
+        })
+    }
+
+    pub(crate) fn from_inner(inner: Arc<Inner>) -> Self {
+        Self { inner }
+    }
+
+    pub(crate) async fn purge_for_life(inner: Weak<Inner>, pause: Duration) {
+        loop {
+            tokio::time::sleep(pause).await;
+            loop {
+                let Some(inner) = inner.upgrade() else { return };
+                match Self::from_inner(inner).purge(PURGE_BATCH).await {
+                    Ok(Purged { more: true, .. }) => tokio::task::yield_now().await,
+                    Ok(_) => break,
+                    Err(error) => {
+                        tracing::debug!(%error, "a purge failed: the next one makes up for it");
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) fn clock(&self) -> &EngineClock {
+        &self.inner.clock
+    }
+
+    async fn send(&self, call: &Call, key: Option<&Key>) -> Result<Vec<Row>, StoreError> {
+        self.inner.calls.send(&self.inner.clock, call, key).await
+    }
+
+    async fn ask<T>(
+        &self,
+        key: &Key,
+        call: Call,
+        read: impl FnOnce(&Key, &Row) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let rows = self.send(&call, Some(key)).await?;
+        read(key, only(&rows)?)
+    }
+
+    /// The answers of a batch, in the order of the requests.
+    async fn ask_each<T>(
+        &self,
+        keys: Vec<Key>,
+        call: Call,
+        read: impl Fn(&Key, &Row) -> Result<T, StoreError>,
+    ) -> Result<Vec<T>, StoreError> {
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let rows = self.send(&call, None).await?;
+        let mut answers: Vec<Option<T>> = keys.iter().map(|_| None).collect();
+        for row in &rows {
+            let place = answer::place(row)?;
+            if let (Some(slot), Some(key)) = (answers.get_mut(place), keys.get(place)) {
+                *slot = Some(read(key, row)?);
+            }
+        }
+        let all: Option<Vec<T>> = answers.into_iter().collect();
+        all.ok_or_else(|| StoreError::Garbled {
+            key_prefix: String::new(),
+            source: "a batch that was answered in part".into(),
+        })
+    }
+}
+
+/// What a [purge](PostgresStore::purge) did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Purged {
+    /// Records that went.
+    pub dropped: u64,
+    /// Whether the batch was full: there may be more that are due.
+    pub more: bool,
+}
+
+impl ClaimStore for PostgresStore {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities
+    }
+
+    fn now(&self) -> StoreTime {
+        self.inner.clock.now()
+    }
+
+    async fn claim(&self, request: ClaimRequest<'_>) -> Result<Claimed, StoreError> {
+        let call = self.inner.statements.claim(&request);
+        self.ask(&request.key, call, answer::claimed).await
+    }
+
+    async fn renew(&self, beats: &[Beat]) -> Result<Vec<Renewed>, StoreError> {
+        let keys = beats.iter().map(|beat| beat.owner.key).collect();
+        let call = self.inner.statements.renew(beats);
+        self.ask_each(keys, call, answer::renewed).await
+    }
+
+    async fn mark(&self, owner: Owner) -> Result<Marked, StoreError> {
+        let call = self.inner.statements.mark(owner);
+        self.ask(&owner.key, call, answer::marked).await
+    }
+
+    async fn finish(&self, request: FinishRequest) -> Result<Finish, StoreError> {
+        let call = self.inner.statements.finish(&request);
+        self.ask(&request.owner.key, call, answer::finished).await
+    }
+
+    async fn release(&self, request: ReleaseRequest) -> Result<Release, StoreError> {
+        let call = self.inner.statements.release(&request);
+        self.ask(&request.key, call, answer::released).await
+    }
+
+    async fn watch(&self, key: Key, token: Token) -> Result<Watched, StoreError> {
+        let Inner { listener, poll, .. } = &*self.inner;
+        listener.begin();
+        let look = || {
+            let call = self.inner.statements.look(key, token, listener.listens());
+            async move { self.ask(&key, call, answer::watching).await }
+        };
+        let now = || self.now();
+        listener.bells().watch(key, token, *poll, now, look).await
+    }
+
+    async fn peek(&self, key: Key) -> Result<Option<RecordView>, StoreError> {
+        let call = self.inner.statements.scan(Some(key), Some(key), 1);
+        let rows = self.send(&call, Some(&key)).await?;
+        rows.first().map(answer::viewed).transpose()
+    }
+
+    async fn keeper_store(&self) -> Result<Arc<dyn DynClaimStore>, StoreError> {
+        let inner = &*self.inner;
+        let Some(link) = &inner.link else {
+            return Ok(Arc::new(self.clone()));
+        };
+        let pool = link.pool(KEEPER_CONNECTIONS);
+        let calls = Calls {
+            pool: pool.map_err(StoreError::unavailable)?,
+            ..inner.calls.clone()
+        };
+        // The first beat should not pay for the connection.
+        drop(calls.client().await?);
+        Ok(Arc::new(Self::from_inner(Arc::new(Inner {
+            calls,
+            link: inner.link.clone(),
+            statements: inner.statements.clone(),
+            clock: Arc::clone(&inner.clock),
+            poll: inner.poll,
+            // A keeper waits for nobody.
+            listener: Arc::new(Listener::new(None)),
+            capabilities: inner.capabilities.with_keeper(KeeperConnection::Own),
+            _purger: None,
+        }))))
+    }
+}
+
+impl ClaimMany for PostgresStore {
+    async fn claim_many(&self, request: ClaimManyRequest<'_>) -> Result<ClaimedMany, StoreError> {
+        let sorted = request.keys.windows(2).all(|pair| pair[0] < pair[1]);
+        let Some(first) = request.keys.first().filter(|_| sorted) else {
+            return Err(StoreError::Unsupported(
+                "a claim of several keys that are not sorted, repeat, or are none",
+            ));
+        };
+        let call = self.inner.statements.claim_many(&request);
+        self.ask(first, call, answer::claimed_many).await
+    }
+
+    async fn release_many(&self, requests: &[ReleaseRequest]) -> Result<Vec<Release>, StoreError> {
+        let keys = requests.iter().map(|request| request.key).collect();
+        let call = self.inner.statements.release_many(requests);
+        self.ask_each(keys, call, answer::released).await
+    }
+}
+
+impl ClaimAdmin for PostgresStore {
+    /// In the order of keys.
+    async fn scan(&self, from: Option<Key>, limit: usize) -> Result<ScanPage, StoreError> {
+        let limit = limit.clamp(1, PAGE);
+        // One more than asked for: it says where the next page begins.
+        let call = self.inner.statements.scan(from, None, limit + 1);
+        let rows = self.send(&call, from.as_ref()).await?;
+        let mut records = rows
+            .iter()
+            .map(answer::viewed)
+            .collect::<Result<Vec<_>, _>>()?;
+        let next = records.get(limit).map(|record| record.key);
+        records.truncate(limit);
+        Ok(ScanPage { records, next })
+    }
+
+    async fn resolve(
+        &self,
+        key: Key,
+        expected: Token,
+        resolution: Resolution,
+    ) -> Result<Resolved, StoreError> {
+        let call = self.inner.statements.resolve(key, expected, &resolution);
+        self.ask(&key, call, answer::resolved).await
+    }
+
+    async fn ask_revoke(&self, key: Key, expected: Token) -> Result<bool, StoreError> {
+        let call = self.inner.statements.ask_revoke(key, expected);
+        self.ask(&key, call, answer::asked).await
+    }
+
+    async fn break_claim(&self, key: Key, expected: Token) -> Result<Broken, StoreError> {
+        let call = self.inner.statements.break_claim(key, expected);
+        self.ask(&key, call, answer::broken).await
+    }
+}
+
+/// Marks by resource, one row each, never pruned. To guard data in the same database, admit within the
+/// transaction that writes: [`fence_in`](PostgresStore::fence_in).
+impl FenceStore for PostgresStore {
+    async fn admit(
+        &self,
+        resource: &str,
+        token: Token,
+        nonce: Nonce,
+    ) -> Result<Admission, StoreError> {
+        let call = self.inner.statements.fence(resource, token, nonce);
+        answer::admission(only(&self.send(&call, None).await?)?)
+    }
+
+    async fn raise_floor(&self, resource: &str, floor: Token) -> Result<Token, StoreError> {
+        let call = self.inner.statements.raise_floor(resource, floor);
+        answer::high(only(&self.send(&call, None).await?)?)
+    }
+
+    async fn high_water(&self, resource: &str) -> Result<Token, StoreError> {
+        let call = self.inner.statements.high_water(resource);
+        answer::high(only(&self.send(&call, None).await?)?)
+    }
+}

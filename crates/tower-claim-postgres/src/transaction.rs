@@ -1,0 +1,116 @@
+//! Within the user's transaction.
+
+use tokio_postgres::{GenericClient, Row};
+use tower_claim::store::{
+    Admission, ClaimRequest, Claimed, Finish, FinishRequest, LostReason, Owner,
+};
+use tower_claim::{Key, Nonce, StoreError, Token};
+
+use crate::PostgresStore;
+use crate::calls::{only, query};
+use crate::error::of_statement;
+use crate::statement::{Call, answer};
+
+/// Calls within your own transaction: what they change commits with your rows, or not at all.
+///
+/// `client` is a [`tokio_postgres::Transaction`] (of a `deadpool_postgres::Transaction`: `&*transaction`). None
+/// of them has a timeout of its own; a wait for a locked row is bounded. After an error other than
+/// [`Unsupported`](StoreError::Unsupported) roll back; where it
+/// [is retryable](StoreError::is_retryable), run the whole transaction again: at `REPEATABLE READ` and
+/// `SERIALIZABLE` that is how PostgreSQL says that another transaction came first.
+impl PostgresStore {
+    /// Claims a key: the first statement of a transaction that runs the work as well. A rollback takes the
+    /// claim back.
+    ///
+    /// A claim that meets a row which another transaction has locked is answered [`Claimed::Busy`] within 50 ms
+    /// (with a token of zero, where that one has just made it), and the transaction lives on: so duplicates do
+    /// not pin connections.
+    ///
+    /// # Errors
+    ///
+    /// As for every call.
+    pub async fn claim_in(
+        &self,
+        client: &impl GenericClient,
+        request: ClaimRequest<'_>,
+    ) -> Result<Claimed, StoreError> {
+        let call = self.statements().claim_in(&request);
+        self.ask_in(client, call, Some(request.key), |row| {
+            answer::claimed(&request.key, row)
+        })
+        .await
+    }
+
+    /// Finishes the work of a claim, made outside or inside: a late statement of the transaction that writes
+    /// the work's rows. **Roll back unless it answers [`Finish::Finished`]**: so an owner that was superseded
+    /// cannot commit.
+    ///
+    /// # Errors
+    ///
+    /// As for every call.
+    pub async fn finish_in(
+        &self,
+        client: &impl GenericClient,
+        request: FinishRequest,
+    ) -> Result<Finish, StoreError> {
+        let call = self.statements().finish(&request);
+        let key = request.owner.key;
+        self.ask_in(client, call, Some(key), |row| answer::finished(&key, row))
+            .await
+    }
+
+    /// Admits a write to `resource` by the token of its lease. The mark stays locked until the transaction
+    /// ends: no newer token overtakes this one in between. **Roll back unless [`Admission::Admitted`].**
+    ///
+    /// # Errors
+    ///
+    /// As for every call.
+    pub async fn fence_in(
+        &self,
+        client: &impl GenericClient,
+        resource: &str,
+        token: Token,
+        nonce: Nonce,
+    ) -> Result<Admission, StoreError> {
+        let call = self.statements().fence_in(resource, token, nonce);
+        self.ask_in(client, call, None, |row| answer::admission(row))
+            .await
+    }
+
+    /// Whether the owner holds the key still: `None` when it does, why not otherwise. Nobody is granted the
+    /// key before the transaction ends: real mutual exclusion, not only order.
+    ///
+    /// Make it the **last statement before the commit**: the owner's own heartbeats wait too.
+    ///
+    /// # Errors
+    ///
+    /// As for every call.
+    pub async fn still_held_in(
+        &self,
+        client: &impl GenericClient,
+        owner: Owner,
+    ) -> Result<Option<LostReason>, StoreError> {
+        let call = self.statements().still_held(owner);
+        self.ask_in(client, call, Some(owner.key), |row| {
+            answer::still_held(&owner.key, row)
+        })
+        .await
+    }
+
+    async fn ask_in<T>(
+        &self,
+        client: &impl GenericClient,
+        call: Call,
+        key: Option<Key>,
+        read: impl FnOnce(&Row) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let sent = self.clock().sending();
+        let rows = query(client, &call).await;
+        let rows = rows.map_err(|error| of_statement(error, key.as_ref()))?;
+        let row = only(&rows)?;
+        if let Some(at) = answer::at(row) {
+            self.clock().observe(sent, at);
+        }
+        read(row)
+    }
+}
