@@ -38,6 +38,7 @@ pub struct FaultStore<S> {
     inner: Arc<S>,
     clock: Arc<dyn Clock>,
     faults: Faults,
+    promises: Option<Capabilities>,
 }
 
 impl<S> Clone for FaultStore<S> {
@@ -46,6 +47,7 @@ impl<S> Clone for FaultStore<S> {
             inner: self.inner.clone(),
             clock: self.clock.clone(),
             faults: self.faults.clone(),
+            promises: self.promises,
         }
     }
 }
@@ -62,7 +64,16 @@ impl<S> FaultStore<S> {
             inner: Arc::new(inner),
             clock,
             faults: Faults::default(),
+            promises: None,
         }
+    }
+
+    /// The same store, promising what another engine does: to see what a layer refuses there. Default: what
+    /// the store behind promises.
+    #[must_use]
+    pub fn promising(mut self, capabilities: Capabilities) -> Self {
+        self.promises = Some(capabilities);
+        self
     }
 
     /// The handle that switches the faults and counts the calls.
@@ -112,7 +123,7 @@ impl<S> FaultStore<S> {
 
 impl<S: ClaimStore> ClaimStore for FaultStore<S> {
     fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+        self.promises.unwrap_or_else(|| self.inner.capabilities())
     }
 
     fn now(&self) -> StoreTime {
@@ -160,6 +171,7 @@ impl<S: ClaimStore> ClaimStore for FaultStore<S> {
             inner: Arc::new(inner),
             clock: self.clock.clone(),
             faults: self.faults.clone(),
+            promises: self.promises,
         }))
     }
 }

@@ -1,8 +1,8 @@
 //! Runs that lapse: a takeover, a late owner, an unknown outcome.
 
-use tower_claim::store::Resolution;
-use tower_claim::{ClaimAdmin, LapsePolicy, Renewal};
-use tower_idempotency::{IdempotencyBuilder, IdempotentRun};
+use tower_claim::store::{Capabilities, Event, Promise, Resolution};
+use tower_claim::{ClaimAdmin, LapsePolicy, Renewal, RunOn};
+use tower_idempotency::{IdempotencyBuilder, IdempotencyLayer, IdempotentRun};
 
 use crate::support::*;
 
@@ -137,6 +137,32 @@ async fn under_hold_a_lapse_is_no_reason_to_run_again() {
     first.assert_fresh(201);
     ask.send(&service).await.assert_replay_of(&first);
     assert_eq!(app.effects(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_may_forget_is_trusted_with_an_unknown_outcome_only_when_told_to() {
+    let app = App::new();
+    for event in [Event::Failover, Event::Restart] {
+        let engine = Capabilities::in_process("forgetful");
+        let forgetful = engine.with_weakened(event, &[Promise::OneResult]);
+        let builder = || {
+            IdempotencyLayer::builder(app.store.clone().promising(forgetful))
+                .clock(app.clock.clone())
+                .run_on(RunOn::Task)
+        };
+        let refused = builder().on_lapse(LapsePolicy::Hold).build().unwrap_err();
+        assert_eq!(refused.setting(), "on_lapse");
+        builder().build().unwrap();
+
+        let trusting = builder()
+            .on_lapse(LapsePolicy::Hold)
+            .trust_forgetful_store();
+        let service = app.under(&trusting.build().unwrap());
+        let ask = post("/orders").key(&format!("{event:?}"));
+        let first = ask.clone().flags("commit&status=500").send(&service).await;
+        first.assert_fresh(500);
+        ask.send(&service).await.assert_replay_of(&first);
+    }
 }
 
 #[tokio::test(start_paused = true)]
