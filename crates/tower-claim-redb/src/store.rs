@@ -1,0 +1,285 @@
+//! The protocol's traits over the file.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, TrySendError};
+use std::time::Duration;
+
+use redb::ReadTransaction;
+use tokio::sync::oneshot;
+use tower_claim::engine::{Asker, At, Bells, Record, call_within};
+use tower_claim::store::{
+    Beat, Broken, Capabilities, ClaimAdmin, ClaimRequest, ClaimStore, Claimed, DynClaimStore,
+    Event, Finish, FinishRequest, Marked, Owner, Promise, RecordView, Release, ReleaseRequest,
+    Renewed, Resolution, Resolved, ScanPage, StoreTime, Watched,
+};
+use tower_claim::{Key, StoreError, Token};
+
+use crate::book::{self, Book};
+use crate::builder::RedbStoreBuilder;
+use crate::error::{OpenError, Trouble};
+use crate::fence::RedbFenceStore;
+use crate::file::File;
+use crate::time::Time;
+use crate::writer::{Call, Order};
+
+/// Records on one page of a scan, at most.
+const PAGE: usize = 256;
+
+/// Keeps claims in one file of this machine. Clones are one store.
+///
+/// | Promise | |
+/// |---|---|
+/// | forgets what it answered | after a flush |
+/// | outlives the process | yes |
+/// | several keys at once | atomic, any keys |
+/// | heartbeats | independent of the user's runtime |
+/// | smallest span of time | 1 µs |
+/// | clock | this process's |
+/// | weakened by a flush | one result |
+/// | weakened by a failover | nothing |
+/// | weakened by a moved clock | one result |
+/// | weakened by a restart | nothing |
+#[derive(Clone)]
+pub struct RedbStore {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) file: Arc<File>,
+    pub(crate) time: Arc<Time>,
+    pub(crate) bells: Arc<Bells>,
+    pub(crate) orders: SyncSender<Order>,
+    pub(crate) call_timeout: Duration,
+    pub(crate) poll: Duration,
+}
+
+impl Inner {
+    /// Reads what is committed, without the writer.
+    pub(crate) fn read<R>(
+        &self,
+        look: impl FnOnce(&ReadTransaction) -> Result<R, Trouble>,
+    ) -> Result<R, StoreError> {
+        self.file.read(look)
+    }
+
+    fn look<R>(&self, key: &Key, tell: impl FnOnce(Record, At) -> R) -> Result<R, StoreError> {
+        self.read(|txn| {
+            let at = self.time.at();
+            Ok(tell(book::look(txn, self.file.runs(), key, at)?, at))
+        })
+    }
+
+    /// Has the writer do something, and waits until it is on the disk.
+    pub(crate) async fn write<R, F>(&self, work: F) -> Result<R, StoreError>
+    where
+        R: Send + 'static,
+        F: FnOnce(&mut Book<'_>, At) -> Result<R, Trouble> + Send + 'static,
+    {
+        let (call, answer) = Call::new(work);
+        match self.orders.try_send(Order::Do(Box::new(call))) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => {
+                return Err(StoreError::unavailable("too many calls wait for the disk"));
+            }
+            Err(TrySendError::Disconnected(_)) => return Err(closed()),
+        }
+        let answer = async {
+            match answer.await {
+                Ok(answer) => answer,
+                // The writer ends only between two transactions: this call was never begun.
+                Err(_) => Err(closed()),
+            }
+        };
+        call_within(self.call_timeout, answer).await
+    }
+
+    pub(crate) async fn change<R, F>(&self, key: Key, op: F) -> Result<R, StoreError>
+    where
+        R: Send + 'static,
+        F: FnOnce(&mut Record, At) -> Result<R, StoreError> + Send + 'static,
+    {
+        self.write(move |book, at| book.change(&key, at, |record| op(record, at)))
+            .await
+    }
+}
+
+fn closed() -> StoreError {
+    StoreError::unavailable("the store is closed")
+}
+
+impl RedbStore {
+    pub(crate) const CAPABILITIES: Capabilities = Capabilities::in_process("redb")
+        .with_durable(true)
+        .with_weakened(Event::Flush, &[Promise::OneResult])
+        .with_weakened(Event::MovedClock, &[Promise::OneResult])
+        .with_time_unit(Duration::from_micros(1));
+
+    /// Opens the file, or makes it where there is none, with the default settings.
+    ///
+    /// # Errors
+    ///
+    /// As for [`RedbStoreBuilder::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        Self::builder().open(path)
+    }
+
+    /// A store with settings of its own.
+    pub fn builder() -> RedbStoreBuilder {
+        RedbStoreBuilder::default()
+    }
+
+    /// A guard whose marks lie in the same file.
+    pub fn fence_store(&self) -> RedbFenceStore {
+        RedbFenceStore::new(self.clone())
+    }
+
+    /// Closes the file, after all calls sent before. Later calls of every clone are refused. Without it the
+    /// file is closed soon after the last clone is gone.
+    pub async fn close(self) {
+        let (told, closed) = oneshot::channel();
+        let mut order = Order::Close(told);
+        // A full queue empties, or its writer is gone.
+        while let Err(TrySendError::Full(back)) = self.inner.orders.try_send(order) {
+            order = back;
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let _ = closed.await;
+    }
+}
+
+impl ClaimStore for RedbStore {
+    fn capabilities(&self) -> Capabilities {
+        Self::CAPABILITIES
+    }
+
+    fn now(&self) -> StoreTime {
+        self.inner.time.now()
+    }
+
+    async fn claim(&self, request: ClaimRequest<'_>) -> Result<Claimed, StoreError> {
+        let asker = Asker {
+            nonce: request.nonce,
+            fingerprint: request.fingerprint,
+            not_after: request.not_after,
+        };
+        // What is refused without a trace needs no writer, and no disk.
+        let refused = self.inner.look(&request.key, |record, at| {
+            let remembers = |by: &Claimed| matches!(by, Claimed::Mine { .. } | Claimed::Ended);
+            record.refusal(&asker, at.now).filter(|by| !remembers(by))
+        })?;
+        if let Some(refused) = refused {
+            return Ok(refused);
+        }
+        let settings = Arc::new(request.settings.clone());
+        let (key, floor) = (request.key, request.floor);
+        self.inner
+            .change(key, move |record, at| {
+                let request = ClaimRequest {
+                    key,
+                    nonce: asker.nonce,
+                    fingerprint: asker.fingerprint,
+                    settings: &settings,
+                    floor,
+                    not_after: asker.not_after,
+                };
+                record.claim(&request, at, |_| Arc::clone(&settings))
+            })
+            .await
+    }
+
+    async fn renew(&self, beats: &[Beat]) -> Result<Vec<Renewed>, StoreError> {
+        let beats = beats.to_vec();
+        self.inner
+            .write(move |book, at| {
+                let renew = |beat: &Beat| {
+                    let key = &beat.owner.key;
+                    book.change(key, at, |record| Ok(record.renew(beat, at)))
+                };
+                beats.iter().map(renew).collect()
+            })
+            .await
+    }
+
+    async fn mark(&self, owner: Owner) -> Result<Marked, StoreError> {
+        self.inner
+            .change(owner.key, move |record, at| Ok(record.mark(owner, at)))
+            .await
+    }
+
+    async fn finish(&self, mut request: FinishRequest) -> Result<Finish, StoreError> {
+        self.inner
+            .change(request.owner.key, move |record, at| {
+                Ok(record.finish(&mut request, at))
+            })
+            .await
+    }
+
+    async fn release(&self, request: ReleaseRequest) -> Result<Release, StoreError> {
+        self.inner
+            .change(request.key, move |record, at| {
+                Ok(record.release(&request, at))
+            })
+            .await
+    }
+
+    async fn watch(&self, key: Key, token: Token) -> Result<Watched, StoreError> {
+        let Inner { bells, poll, .. } = &*self.inner;
+        let look = || async { self.inner.look(&key, |record, at| record.watch(token, at)) };
+        bells.watch(key, token, *poll, || self.now(), look).await
+    }
+
+    async fn peek(&self, key: Key) -> Result<Option<RecordView>, StoreError> {
+        self.inner.look(&key, |record, at| {
+            (!record.is_vacant()).then(|| record.peek(key, at))
+        })
+    }
+
+    async fn keeper_store(&self) -> Result<Arc<dyn DynClaimStore>, StoreError> {
+        Ok(Arc::new(self.clone()))
+    }
+}
+
+impl ClaimAdmin for RedbStore {
+    async fn scan(&self, from: Option<Key>, limit: usize) -> Result<ScanPage, StoreError> {
+        let limit = limit.clamp(1, PAGE);
+        let Inner { file, time, .. } = &*self.inner;
+        let (records, next) =
+            file.read(|txn| book::scan(txn, file.runs(), from, limit, time.at()))?;
+        Ok(ScanPage { records, next })
+    }
+
+    async fn resolve(
+        &self,
+        key: Key,
+        expected: Token,
+        resolution: Resolution,
+    ) -> Result<Resolved, StoreError> {
+        self.inner
+            .change(key, move |record, at| {
+                record.resolve(expected, resolution, at)
+            })
+            .await
+    }
+
+    async fn ask_revoke(&self, key: Key, expected: Token) -> Result<bool, StoreError> {
+        self.inner
+            .change(key, move |record, at| Ok(record.ask_revoke(expected, at)))
+            .await
+    }
+
+    async fn break_claim(&self, key: Key, expected: Token) -> Result<Broken, StoreError> {
+        self.inner
+            .change(key, move |record, at| record.break_claim(expected, at))
+            .await
+    }
+}
+
+impl fmt::Debug for RedbStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedbStore")
+            .field("watched", &self.inner.bells.watched())
+            .finish_non_exhaustive()
+    }
+}
