@@ -1,0 +1,418 @@
+//! The protocol for one key, and for several at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, Value as Raw};
+use tower_claim::engine::{Watching, span_micros, time_micros};
+use tower_claim::store::{
+    Beat, Busy, Capabilities, ClaimMany, ClaimManyRequest, ClaimRequest, ClaimStore, Claimed,
+    ClaimedMany, Cooling, DoneRecord, DynClaimStore, Finish, FinishRequest, Grant, LostReason,
+    Marked, MultiKey, Owner, RecordView, Release, ReleaseRequest, Renewed, State, StoreTime,
+    TookOver, Unknown, Value, Watched,
+};
+use tower_claim::{Fingerprint, Key, LapsePolicy, Nonce, Settings, StoreError, Token};
+
+use crate::reply::{Reply, fingerprint_digits};
+use crate::{RedisStore, script};
+
+/// A claim as the script takes it, after the keys.
+struct Ask<'a> {
+    nonce: Nonce,
+    fingerprint: Option<Fingerprint>,
+    settings: &'a Settings,
+    floor: Token,
+    not_after: StoreTime,
+}
+
+impl Ask<'_> {
+    fn fill(&self, command: &mut Cmd) {
+        let Settings {
+            lease,
+            cooling,
+            min_hold,
+            on_lapse,
+            unfinished_keep,
+            label,
+        } = self.settings;
+        let on_lapse = match on_lapse {
+            LapsePolicy::Hold => "hold",
+            _ => "take_over",
+        };
+        command
+            .arg(self.nonce.to_string())
+            .arg(fingerprint_digits(self.fingerprint))
+            .arg(time_micros(self.not_after))
+            .arg(self.floor.get())
+            .arg(span_micros(*lease))
+            .arg(span_micros(*cooling))
+            .arg(span_micros(*min_hold))
+            .arg(on_lapse)
+            .arg(span_micros(*unfinished_keep))
+            .arg(&**label);
+    }
+}
+
+/// The answer to a claim, behind the place of the key in the way.
+fn claimed(mut reply: Reply, record: &str) -> Result<Claimed, StoreError> {
+    let tag = reply.tag(record)?;
+    Ok(match tag.as_str() {
+        "granted" => Claimed::Granted(Grant {
+            token: reply.token()?,
+            lease: reply.span()?,
+            attempt: attempt(reply.number()?),
+            took_over: match reply.maybe_part()? {
+                None => None,
+                Some(mut before) => Some(TookOver {
+                    token: before.token()?,
+                    since: before.span()?,
+                    last_beat: before.span()?,
+                    progress: before.parse()?,
+                }),
+            },
+        }),
+        "mine" => Claimed::Mine {
+            token: reply.token()?,
+            rest: reply.span()?,
+            attempt: attempt(reply.number()?),
+        },
+        "ended" => Claimed::Ended,
+        "busy" => Claimed::Busy(Busy {
+            token: reply.token()?,
+            since: reply.span()?,
+            expires_in: reply.span()?,
+            same_fingerprint: reply.flag()?,
+            label: reply.label()?,
+        }),
+        "done" => Claimed::Done(done(&mut reply)?),
+        "cooling" => Claimed::Cooling(Cooling {
+            remaining: reply.span()?,
+            same_fingerprint: reply.flag()?,
+        }),
+        "unknown" => Claimed::Unknown(Unknown {
+            token: reply.token()?,
+            same_fingerprint: reply.flag()?,
+        }),
+        "too_late" => Claimed::TooLate,
+        _ => return Reply::unknown(),
+    })
+}
+
+fn attempt(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+fn done(reply: &mut Reply) -> Result<DoneRecord, StoreError> {
+    Ok(DoneRecord {
+        token: reply.token()?,
+        same_fingerprint: reply.flag()?,
+        finished: reply.span()?,
+        keep_left: reply.span()?,
+        value: match reply.maybe_bytes()? {
+            Some(body) => Value::Kept(body),
+            None => Value::Tombstone,
+        },
+    })
+}
+
+fn lost(tag: &str) -> Result<LostReason, StoreError> {
+    Ok(match tag {
+        "superseded" => LostReason::Superseded,
+        "broken" => LostReason::Broken,
+        "lapsed" => LostReason::Lapsed,
+        _ => return Reply::unknown(),
+    })
+}
+
+fn renewed(answer: Raw, record: &str) -> Result<Renewed, StoreError> {
+    let mut reply = Reply::of(answer)?;
+    let tag = reply.tag(record)?;
+    Ok(match tag.as_str() {
+        "renewed" => Renewed::Renewed {
+            rest: reply.span()?,
+            revoke_asked: reply.flag()?,
+        },
+        tag => Renewed::Lost(lost(tag)?),
+    })
+}
+
+fn released(answer: Raw, record: &str) -> Result<Release, StoreError> {
+    Ok(match Reply::of(answer)?.tag(record)?.as_str() {
+        "released" => Release::Released,
+        "already" => Release::Already,
+        "lost" => Release::Lost,
+        _ => return Reply::unknown(),
+    })
+}
+
+fn state(name: &str) -> Result<State, StoreError> {
+    let all = [State::Free, State::Held, State::Done, State::Unknown];
+    let state = all.into_iter().find(|state| state.as_str() == name);
+    state.map_or_else(Reply::unknown, Ok)
+}
+
+fn viewed(answer: Raw, key: Key) -> Result<Option<RecordView>, StoreError> {
+    let mut reply = Reply::of(answer)?;
+    let tag = reply.tag(&key.prefix())?;
+    if tag == "absent" {
+        return Ok(None);
+    }
+    let mut view = RecordView::new(key, state(&tag)?);
+    view.token = reply.token()?;
+    view.nonce = reply.parse()?;
+    view.since = reply.span()?;
+    view.expires_in = reply.span()?;
+    view.label = reply.label()?;
+    view.fingerprint = reply.fingerprint()?;
+    view.last_beat = reply.span()?;
+    view.progress = reply.parse()?;
+    view.marked = reply.flag()?;
+    view.lapsed = reply.flag()?;
+    Ok(Some(view))
+}
+
+impl RedisStore {
+    async fn look(&self, key: Key, token: Token) -> Result<Watching, StoreError> {
+        let wait = span_micros(
+            self.inner
+                .poll
+                .saturating_mul(4)
+                .max(Duration::from_secs(1)),
+        );
+        let fill = |command: &mut Cmd| {
+            command.arg(token.get()).arg(wait);
+        };
+        let mut reply = self.one(&script::LOOK, &key, fill).await?;
+        let tag = reply.tag(&key.prefix())?;
+        Ok(Watching::Over(match tag.as_str() {
+            "until" => return Ok(Watching::Until(reply.time()?)),
+            "done" => Watched::Done(done(&mut reply)?),
+            "ended" => Watched::Ended,
+            "superseded" => Watched::Superseded {
+                token: reply.token()?,
+            },
+            _ => return Reply::unknown(),
+        }))
+    }
+
+    /// Records of many keys; of each what it is, or why it cannot be read.
+    pub(crate) async fn view_all(
+        &self,
+        keys: &[Key],
+    ) -> Result<Vec<Result<Option<RecordView>, StoreError>>, StoreError> {
+        let mut views = Vec::with_capacity(keys.len());
+        for (places, answers) in self
+            .inner
+            .link
+            .run_many(&script::PEEK, keys, |_, _| ())
+            .await
+        {
+            for (place, answer) in places.into_iter().zip(answers?) {
+                views.push((place, viewed(answer, keys[place])));
+            }
+        }
+        views.sort_by_key(|(place, _)| *place);
+        Ok(views.into_iter().map(|(_, view)| view).collect())
+    }
+
+    async fn release_all(&self, requests: &[ReleaseRequest]) -> Result<Vec<Release>, StoreError> {
+        let keys: Vec<Key> = requests.iter().map(|request| request.key).collect();
+        let fill = |command: &mut Cmd, n: usize| {
+            let ReleaseRequest {
+                nonce,
+                token,
+                not_after,
+                ..
+            } = &requests[n];
+            command.arg(nonce.to_string());
+            match token {
+                Some(token) => command.arg(token.get()),
+                None => command.arg(""),
+            };
+            command.arg(time_micros(*not_after));
+        };
+        let mut all = Vec::with_capacity(requests.len());
+        for (places, answers) in self
+            .inner
+            .link
+            .run_many(&script::RELEASE, &keys, fill)
+            .await
+        {
+            for (place, answer) in places.into_iter().zip(answers?) {
+                all.push((place, released(answer, &keys[place].prefix())?));
+            }
+        }
+        all.sort_by_key(|(place, _)| *place);
+        Ok(all.into_iter().map(|(_, release)| release).collect())
+    }
+}
+
+impl ClaimStore for RedisStore {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities
+    }
+
+    fn now(&self) -> StoreTime {
+        self.inner.clock.now()
+    }
+
+    async fn claim(&self, request: ClaimRequest<'_>) -> Result<Claimed, StoreError> {
+        let ask = Ask {
+            nonce: request.nonce,
+            fingerprint: request.fingerprint,
+            settings: request.settings,
+            floor: request.floor,
+            not_after: request.not_after,
+        };
+        let fill = |command: &mut Cmd| ask.fill(command);
+        let mut reply = self.one(&script::CLAIM, &request.key, fill).await?;
+        let _place = reply.number()?;
+        claimed(reply, &request.key.prefix())
+    }
+
+    /// One trip for 128 beats; on a cluster one for each slot, all at once. A beat whose record cannot be
+    /// read, or whose part of the batch was not answered, is [`Renewed::Unsure`] beside others that were.
+    async fn renew(&self, beats: &[Beat]) -> Result<Vec<Renewed>, StoreError> {
+        let keys: Vec<Key> = beats.iter().map(|beat| beat.owner.key).collect();
+        let fill = |command: &mut Cmd, n: usize| {
+            let Beat { owner, progress } = &beats[n];
+            command
+                .arg(owner.nonce.to_string())
+                .arg(owner.token.get())
+                .arg(*progress);
+        };
+        let mut all = vec![Renewed::Unsure; beats.len()];
+        let (mut told, mut first) = (beats.is_empty(), None);
+        for (places, answers) in self.inner.link.run_many(&script::RENEW, &keys, fill).await {
+            let answers = match answers {
+                Ok(answers) => answers,
+                Err(error) => {
+                    first.get_or_insert(error);
+                    continue;
+                }
+            };
+            for (place, answer) in places.into_iter().zip(answers) {
+                match renewed(answer, &keys[place].prefix()) {
+                    Ok(answer) => {
+                        all[place] = answer;
+                        told = true;
+                    }
+                    Err(error) => {
+                        first.get_or_insert(error);
+                    }
+                }
+            }
+        }
+        match first {
+            Some(error) if !told => Err(error),
+            Some(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "a beat was not answered"
+                );
+                Ok(all)
+            }
+            None => Ok(all),
+        }
+    }
+
+    async fn mark(&self, owner: Owner) -> Result<Marked, StoreError> {
+        let fill = |command: &mut Cmd| {
+            command.arg(owner.nonce.to_string()).arg(owner.token.get());
+        };
+        let mut reply = self.one(&script::MARK, &owner.key, fill).await?;
+        match reply.tag(&owner.key.prefix())?.as_str() {
+            "marked" => Ok(Marked::Marked),
+            tag => Ok(Marked::Lost(lost(tag)?)),
+        }
+    }
+
+    async fn finish(&self, request: FinishRequest) -> Result<Finish, StoreError> {
+        let owner = request.owner;
+        let fill = |command: &mut Cmd| {
+            command
+                .arg(owner.nonce.to_string())
+                .arg(owner.token.get())
+                .arg(span_micros(request.keep));
+            if let Value::Kept(body) = &request.value {
+                command.arg(&body[..]);
+            }
+        };
+        let mut reply = self.one(&script::FINISH, &owner.key, fill).await?;
+        match reply.tag(&owner.key.prefix())?.as_str() {
+            "finished" => Ok(Finish::Finished),
+            "lost" => Ok(Finish::Lost),
+            _ => Reply::unknown(),
+        }
+    }
+
+    async fn release(&self, request: ReleaseRequest) -> Result<Release, StoreError> {
+        let all = self.release_all(std::slice::from_ref(&request)).await?;
+        all.into_iter().next().map_or_else(Reply::unknown, Ok)
+    }
+
+    /// A notification wakes it; a lost one costs at most the
+    /// [poll step](crate::RedisStoreBuilder::poll_step).
+    async fn watch(&self, key: Key, token: Token) -> Result<Watched, StoreError> {
+        let inner = &self.inner;
+        inner.listen();
+        let now = || inner.clock.now();
+        let look = || self.look(key, token);
+        inner.bells.watch(key, token, inner.poll, now, look).await
+    }
+
+    async fn peek(&self, key: Key) -> Result<Option<RecordView>, StoreError> {
+        let views = self.view_all(&[key]).await?;
+        views.into_iter().next().unwrap_or_else(Reply::unknown)
+    }
+
+    /// A store with a connection made on the runtime that calls this; the same store where it was built
+    /// from a connection alone.
+    async fn keeper_store(&self) -> Result<Arc<dyn DynClaimStore>, StoreError> {
+        let store = self.on_this_runtime();
+        store.inner.link.connection().await?;
+        Ok(Arc::new(store))
+    }
+}
+
+impl ClaimMany for RedisStore {
+    /// One script. On a cluster with a [hash tag](crate::RedisStoreBuilder::hash_tag) only.
+    async fn claim_many(&self, request: ClaimManyRequest<'_>) -> Result<ClaimedMany, StoreError> {
+        if self.inner.capabilities.multi_key == MultiKey::None {
+            return Err(StoreError::Unsupported(
+                "several keys at once on Redis Cluster: build the store with a `hash_tag`",
+            ));
+        }
+        let sorted = request.keys.windows(2).all(|pair| pair[0] < pair[1]);
+        if request.keys.is_empty() || !sorted {
+            return Err(StoreError::Unsupported(
+                "a claim of several keys that are not sorted, repeat, or are none",
+            ));
+        }
+        let ask = Ask {
+            nonce: request.nonce,
+            fingerprint: None,
+            settings: request.settings,
+            floor: request.floor,
+            not_after: request.not_after,
+        };
+        let link = &self.inner.link;
+        let names: Vec<String> = request.keys.iter().map(|key| link.name(key)).collect();
+        let fill = |command: &mut Cmd| ask.fill(command);
+        let mut reply = link.run(&script::CLAIM, &names, fill).await?;
+        let place = usize::try_from(reply.number()?).unwrap_or(usize::MAX);
+        let key = request.keys.get(place.wrapping_sub(1)).copied();
+        match (
+            claimed(reply, &key.map_or_else(String::new, |key| key.prefix()))?,
+            key,
+        ) {
+            (Claimed::Granted(grant), None) => Ok(ClaimedMany::Granted(grant)),
+            (by, Some(key)) => Ok(ClaimedMany::Refused { key, by }),
+            _ => Reply::unknown(),
+        }
+    }
+
+    async fn release_many(&self, requests: &[ReleaseRequest]) -> Result<Vec<Release>, StoreError> {
+        self.release_all(requests).await
+    }
+}
