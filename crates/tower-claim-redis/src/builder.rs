@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use tower_claim::engine::EngineClock;
-use tower_claim::store::{Capabilities, KeeperConnection, MultiKey};
+use tower_claim::store::{Capabilities, Event, KeeperConnection, MultiKey, Promise};
 
 use crate::check::{Found, Wanted, inspect};
 use crate::link::Link;
@@ -267,18 +267,20 @@ impl RedisStoreBuilder {
     }
 
     fn capabilities(&self, connection: &Connection, own: bool, found: Found) -> Capabilities {
-        let mut capabilities = Capabilities::in_process("redis");
-        capabilities.may_forget = !self.wanted.durable_single_node;
-        capabilities.durable = found.durable;
-        capabilities.multi_key = match connection.is_cluster() && self.hash_tag.is_none() {
-            true => MultiKey::None,
-            false => MultiKey::Atomic,
-        };
-        capabilities.keeper = match own {
-            true => KeeperConnection::Own,
-            false => KeeperConnection::Shared,
-        };
-        capabilities.time_unit = Duration::from_micros(1);
+        let mut capabilities = RedisStore::CAPABILITIES.with_durable(found.durable);
+        if connection.is_cluster() && self.hash_tag.is_none() {
+            capabilities = capabilities.with_multi_key(MultiKey::None);
+        }
+        if !own {
+            capabilities = capabilities.with_keeper(KeeperConnection::Shared);
+        }
+        let forgets = &[Promise::OneOwner, Promise::OneResult];
+        if !found.writes_through {
+            capabilities = capabilities.with_weakened(Event::Restart, forgets);
+        }
+        if !self.wanted.durable_single_node {
+            capabilities = capabilities.with_weakened(Event::Failover, forgets);
+        }
         capabilities
     }
 

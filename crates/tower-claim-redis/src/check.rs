@@ -24,6 +24,8 @@ pub(crate) struct Wanted {
 pub(crate) struct Found {
     /// It writes what it keeps to a disk.
     pub(crate) durable: bool,
+    /// It answers a write when it is on the disk.
+    pub(crate) writes_through: bool,
 }
 
 /// Beyond this two clocks are worth a warning.
@@ -57,17 +59,27 @@ pub(crate) async fn inspect(
              `noeviction`) or are kept on disk"
         );
         require_told(wanted)?;
-        return Ok(Found { durable: false });
+        return Ok(Found {
+            durable: false,
+            writes_through: false,
+        });
     };
     for info in &infos {
         kind(connection, info)?;
         eviction(info, wanted)?;
     }
-    let persists = persists(connection, &infos).await;
+    let logs = infos.iter().all(|info| get(info, "aof_enabled") == "1");
+    let when = match logs && !connection.is_cluster() {
+        true => config(connection, "appendfsync").await.ok(),
+        false => None,
+    };
     if wanted.durable_single_node {
-        single_node(connection, &infos).await?;
+        single_node(connection, &infos, when.as_deref())?;
     }
-    Ok(Found { durable: persists })
+    Ok(Found {
+        durable: logs || snapshots(connection).await,
+        writes_through: when.as_deref() == Some("always"),
+    })
 }
 
 /// A script that tells the time: are scripts allowed, and how far apart are the clocks?
@@ -184,12 +196,8 @@ fn eviction(info: &Info, wanted: Wanted) -> Result<(), ConnectError> {
     ))
 }
 
-/// Whether every server keeps its records on disk. Told by `INFO` for the append-only file, by `CONFIG` for
-/// snapshots; where that is forbidden, no.
-async fn persists(connection: &mut Connection, infos: &[Info]) -> bool {
-    if infos.iter().all(|info| get(info, "aof_enabled") == "1") {
-        return true;
-    }
+/// Whether it keeps snapshots. Where `CONFIG` is forbidden, or many servers would have to be asked, no.
+async fn snapshots(connection: &mut Connection) -> bool {
     !connection.is_cluster()
         && matches!(config(connection, "save").await, Ok(save) if !save.is_empty())
 }
@@ -220,7 +228,11 @@ fn refused(why: &str) -> ConnectError {
 }
 
 /// What [`durable_single_node`](crate::RedisStoreBuilder::durable_single_node) says must be so.
-async fn single_node(connection: &mut Connection, infos: &[Info]) -> Result<(), ConnectError> {
+fn single_node(
+    connection: &Connection,
+    infos: &[Info],
+    fsync: Option<&str>,
+) -> Result<(), ConnectError> {
     if connection.is_cluster() {
         return Err(refused("this is a cluster"));
     }
@@ -228,18 +240,17 @@ async fn single_node(connection: &mut Connection, infos: &[Info]) -> Result<(), 
         if get(info, "aof_enabled") != "1" {
             return Err(refused("`appendonly` is off"));
         }
-        let evicts = get(info, "maxmemory_policy") != "noeviction" && get(info, "maxmemory") != "0";
-        if evicts {
+        if get(info, "maxmemory_policy") != "noeviction" && get(info, "maxmemory") != "0" {
             return Err(refused("it evicts records"));
         }
         if !matches!(get(info, "connected_slaves"), "" | "0") {
             return Err(refused("it has replicas"));
         }
     }
-    match config(connection, "appendfsync").await {
-        Ok(when) if when == "always" => Ok(()),
-        Ok(when) => Err(refused(&format!("`appendfsync` is `{when}`"))),
-        Err(_) => Err(refused(
+    match fsync {
+        Some("always") => Ok(()),
+        Some(when) => Err(refused(&format!("`appendfsync` is `{when}`"))),
+        None => Err(refused(
             "`CONFIG` is forbidden, so `appendfsync` cannot be seen",
         )),
     }

@@ -10,14 +10,31 @@
 //! refuse to build. What is lost is shown in the table at [`RedisStore`].
 //!
 //! ```no_run
-//! use tower_claim::{Keeper, Key, Namespace, Terms, Use};
+//! use std::time::Duration;
+//! use tower_claim::{Attempt, Keeper, Key, Namespace, Terms, Token, Use};
 //! use tower_claim_redis::RedisStore;
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let store = RedisStore::connect("redis://127.0.0.1:6379").await?;
-//! # let _ = store;
+//! let keeper = Keeper::new(store);
+//! let terms = Terms::builder(Duration::from_secs(10)).build()?;
+//! let key = Key::builder(Use::Lease, &Namespace::default()).part("account 42").build();
+//!
+//! if let Attempt::Granted(claim) = keeper.claim(key, None, &terms, Token::ZERO).await? {
+//!     claim.check()?; // still ours, on every machine: beats go out over a connection of the keeper's own
+//!     claim.release().await?;
+//! }
 //! # Ok(()) }
 //! ```
+//!
+//! # What lies in Redis
+//!
+//! One hash per key under `claim:` and 64 hex digits, to be read with `HGETALL`: `v` (format version 1),
+//! `state`, `token`, `nonce`, `label`, the owner's own terms (`lease`, `cooling`, `on_lapse`, …), times
+//! (`since`, `ends`, `last_beat`) in microseconds of Redis' clock, `value` as raw bytes, and `spent:NONCE` for
+//! each nonce that must not be granted again. A version this program does not know, a truncated hash or
+//! another type is an error with the key's prefix, never a guess. A record gets a TTL that lies past the
+//! moment from which it says nothing any more; every move sets it anew.
 
 mod admin;
 mod bell;
@@ -37,7 +54,7 @@ use std::time::Duration;
 
 use redis::Cmd;
 use tower_claim::engine::{Bells, EngineClock};
-use tower_claim::store::Capabilities;
+use tower_claim::store::{Capabilities, Event, MultiKey, Promise};
 use tower_claim::{Key, StoreError};
 
 use bell::Listener;
@@ -49,7 +66,44 @@ use script::Script;
 pub use target::Connection;
 use target::Target;
 
-/// Keeps claims in Redis. Clones are one store.
+/// Keeps claims, and the marks of guards, in Redis. Clones are one store.
+///
+/// | Promise | |
+/// |---|---|
+/// | forgets what it answered | after a flush, a failover, a restart |
+/// | outlives the process | yes |
+/// | several keys at once | atomic, any keys |
+/// | heartbeats | independent of the user's runtime |
+/// | smallest span of time | 1 µs |
+/// | clock | the server's |
+/// | weakened by a flush | one owner, one result |
+/// | weakened by a failover | one owner, one result |
+/// | weakened by a moved clock | rising tokens, one owner, one result, claimable again |
+/// | weakened by a restart | one owner, one result |
+///
+/// `capabilities()` says the same of the server that was found: "outlives the process" is no where neither
+/// the append-only file nor snapshots are on (or it cannot be seen); a restart weakens nothing with
+/// `appendfsync always`, and neither does a failover under
+/// [`durable_single_node`](RedisStoreBuilder::durable_single_node). On a cluster several keys need a
+/// [hash tag](RedisStoreBuilder::hash_tag). Tokens rise over restart, flush and failover by their clock
+/// part; where a promoted server's clock is behind, the guard refuses and the owner claims above its floor.
+///
+/// # Errors
+///
+/// A call is [`Unavailable`](StoreError::Unavailable) where it was surely not applied: no connection, or the
+/// server refused it (`LOADING`, `READONLY`, `MOVED`, `CLUSTERDOWN`, …). A lost answer, and on a cluster
+/// every error behind which the client may have sent a copy before, is
+/// [`Ambiguous`](StoreError::Ambiguous). `OOM` is [`Full`](StoreError::Full).
+///
+/// # Cancellation
+///
+/// A dropped call may still be applied; its answer is read and thrown away, no other call gets it.
+///
+/// # Trips
+///
+/// One for each step: claim (free, busy or done, with the value), mark, finish, release, watch's look, a
+/// renewal of 128 holds; on a cluster a renewal has one for each slot, all at once. A script that a server
+/// does not know costs one more, once.
 #[derive(Clone)]
 pub struct RedisStore {
     inner: Arc<Inner>,
@@ -70,6 +124,12 @@ struct Inner {
 }
 
 impl RedisStore {
+    /// Of one server, before it was looked at.
+    const CAPABILITIES: Capabilities = Capabilities::new("redis")
+        .with_multi_key(MultiKey::Atomic)
+        .with_weakened(Event::Flush, &[Promise::OneOwner, Promise::OneResult])
+        .with_weakened(Event::MovedClock, Promise::ALL);
+
     /// Connects to one server, with the default settings.
     ///
     /// # Errors

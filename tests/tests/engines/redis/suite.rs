@@ -1,48 +1,38 @@
-//! The laws, plain and behind every trouble.
+//! The laws, as every engine is held to them.
 
-use std::time::Duration;
+use super::{builder, fresh, server, store};
+use crate::suite;
+use tower_claim_redis::RedisStore;
 
-use tower_claim::conformance::{Suite, Time, Trouble};
-
-use super::store;
-
-pub(super) fn time() -> Time {
-    Time::Real {
-        unit: Duration::from_millis(150),
-        tolerance: Duration::from_millis(20),
-    }
-}
-
-async fn all_laws(suite: Suite) {
-    let (one, many, admin) = tokio::join!(
-        suite.claim_store(store),
-        suite.claim_many(store),
-        suite.claim_admin(store),
-    );
-    one.assert();
-    many.assert();
-    admin.assert();
+#[tokio::test]
+async fn every_law_holds_plain_and_behind_every_trouble() {
+    suite::every_law(suite::QUICK, store).await;
 }
 
 #[tokio::test]
-async fn the_laws_hold() {
-    let suite = Suite::new(time());
-    suite.fence_store(store).await.assert();
-    all_laws(suite).await;
+async fn every_law_holds_behind_a_slow_wire() {
+    let open = async |address: String| {
+        let url = format!("redis://{address}");
+        let store = RedisStore::builder().url(url).prefix(fresh()).connect();
+        store.await.expect("the relay passes")
+    };
+    suite::behind_the_relay(suite::QUICK, &server().address(), open).await;
 }
 
-macro_rules! behind {
-    ($($name:ident = $trouble:ident;)+) => {$(
-        #[tokio::test]
-        async fn $name() {
-            all_laws(Suite::new(time()).behind(Trouble::$trouble)).await;
-        }
-    )+};
+#[tokio::test]
+async fn a_lost_answer_is_an_honest_error_and_its_repeat_is_harmless() {
+    let prefix = fresh();
+    let direct = RedisStore::builder().url(server().url()).prefix(&prefix);
+    let direct = direct.connect().await.expect("the server is up");
+    let through = async |address: String| {
+        let url = format!("redis://{address}");
+        let store = RedisStore::builder().url(url).prefix(&prefix).connect();
+        store.await.expect("the relay passes")
+    };
+    suite::lost_answers(&server().address(), through, direct).await;
 }
 
-behind! {
-    the_laws_hold_where_calls_are_refused = Refuse;
-    the_laws_hold_where_calls_are_slow = Delay;
-    the_laws_hold_where_replies_are_lost = LoseReply;
-    the_laws_hold_where_calls_come_twice = Repeat;
+#[tokio::test]
+async fn the_laws_of_a_guard_hold() {
+    suite::guard_laws(async || builder().connect().await.expect("the server is up")).await;
 }
