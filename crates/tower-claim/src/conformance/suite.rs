@@ -42,6 +42,7 @@ pub struct Suite {
     time: Time,
     trouble: Option<Trouble>,
     only: Option<String>,
+    at_once: usize,
 }
 
 impl Suite {
@@ -51,6 +52,7 @@ impl Suite {
             time,
             trouble: None,
             only: None,
+            at_once: AT_ONCE,
         }
     }
 
@@ -66,6 +68,14 @@ impl Suite {
     #[must_use]
     pub fn only(mut self, part_of_name: impl Into<String>) -> Self {
         self.only = Some(part_of_name.into());
+        self
+    }
+
+    /// How many laws run at the same time on real time, 32 by default. They mostly wait: with an engine whose
+    /// unit is seconds, run all of them at once. On a clock moved by hand they run one by one.
+    #[must_use]
+    pub fn at_once(mut self, laws: usize) -> Self {
+        self.at_once = laws.max(1);
         self
     }
 
@@ -136,7 +146,7 @@ impl Suite {
         let laws: Vec<_> = laws.iter().filter(chosen).copied().collect();
         let at_once = match self.time {
             Time::Manual(_) => 1,
-            Time::Real { .. } => AT_ONCE,
+            Time::Real { .. } => self.at_once,
         };
         let mut verdicts: Vec<Verdict> = futures_util::stream::iter(&laws)
             .map(|law| self.judge(law, &open))

@@ -1,0 +1,4 @@
+//! The claim on etcd.
+
+mod bench;
+mod suite;

@@ -1,0 +1,61 @@
+//! The laws of the claim protocol, plain and behind each trouble.
+
+use std::time::Duration;
+
+use tower_claim::conformance::{Report, Suite, Time, Trouble};
+use tower_claim_etcd::EtcdFenceStore;
+
+use super::bench::store;
+
+/// etcd counts whole seconds, and notices an end up to a second late.
+fn suite() -> Suite {
+    let time = Time::Real {
+        unit: Duration::from_secs(3),
+        tolerance: Duration::from_secs(1),
+    };
+    Suite::new(time).at_once(400)
+}
+
+async fn run(suite: Suite) {
+    let reports: [Report; 3] = tokio::join!(
+        suite.claim_store(store),
+        suite.claim_many(store),
+        suite.claim_admin(store)
+    )
+    .into();
+    for report in reports {
+        println!("{report}");
+        report.assert();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_law_holds() {
+    run(suite()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_law_of_a_guard_holds() {
+    let make = async || EtcdFenceStore::new(&store().await);
+    suite().fence_store(make).await.assert();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_law_holds_where_calls_are_refused() {
+    run(suite().behind(Trouble::Refuse)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_law_holds_where_calls_are_slow() {
+    run(suite().behind(Trouble::Delay)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_law_holds_where_replies_are_lost() {
+    run(suite().behind(Trouble::LoseReply)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_law_holds_where_calls_arrive_twice() {
+    run(suite().behind(Trouble::Repeat)).await;
+}
