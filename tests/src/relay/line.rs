@@ -31,7 +31,8 @@ enum End {
 pub(super) async fn carry(client: TcpStream, shared: Arc<Shared>) {
     // Before anything can be awaited: a cut from now on is meant for this connection too.
     let mut cuts = shared.cuts.subscribe();
-    let Ok(server) = TcpStream::connect(&shared.server).await else {
+    let server = shared.server_slot().clone();
+    let Ok(server) = TcpStream::connect(server).await else {
         return;
     };
     // A relay adds no delay of its own.

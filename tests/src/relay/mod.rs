@@ -65,7 +65,7 @@ pub struct Relay {
 
 #[derive(Debug)]
 struct Shared {
-    server: String,
+    server: Mutex<String>,
     way: watch::Sender<Way>,
     /// Counts the cuts.
     cuts: watch::Sender<u64>,
@@ -91,7 +91,7 @@ impl Relay {
         socket.set_nonblocking(true).expect("a socket may be asked");
         let port = socket.local_addr().expect("it is bound").port();
         let shared = Arc::new(Shared {
-            server: server.into(),
+            server: Mutex::new(server.into()),
             way: watch::Sender::default(),
             cuts: watch::Sender::default(),
             before_cut: Mutex::default(),
@@ -113,6 +113,11 @@ impl Relay {
     /// The port of [`address`](Self::address).
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// New connections go to another server from now on, as when a name or a virtual address moves.
+    pub fn lead_to(&self, server: impl Into<String>) {
+        *self.shared.server_slot() = server.into();
     }
 
     /// From now on this happens to what comes, also on open connections.
@@ -151,6 +156,10 @@ impl Drop for Relay {
 }
 
 impl Shared {
+    fn server_slot(&self) -> std::sync::MutexGuard<'_, String> {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn before_cut(&self) -> std::sync::MutexGuard<'_, Option<usize>> {
         self.before_cut
             .lock()

@@ -2,12 +2,14 @@
 //! gone when the test ends, however it ends.
 
 mod etcd;
+mod moved_clock;
 mod place;
 mod postgres;
 mod process;
 mod redis;
 
 pub use etcd::Etcd;
+pub use moved_clock::MovedClock;
 pub use postgres::Postgres;
 pub use process::Process;
 pub use redis::Redis;

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
+use super::moved_clock::MovedClock;
 use super::place::{folder, free_port, is_root, postgres_folder, program, wait_for};
 use super::process::Process;
 
@@ -13,6 +14,8 @@ use super::process::Process;
 pub struct Postgres {
     port: u16,
     settings: Vec<String>,
+    /// Before its command.
+    under: Vec<String>,
     process: Option<Process>,
     folder: TempDir,
 }
@@ -35,11 +38,29 @@ fn user() -> Option<&'static str> {
     is_root().then_some("postgres")
 }
 
+/// One of its programs, run as the user that runs the server.
+fn as_user(program: &str) -> Command {
+    let program = find(program);
+    let Some(user) = user() else {
+        return Command::new(program);
+    };
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", user, "--regid", user, "--clear-groups"]);
+    command.arg(program);
+    command
+}
+
 impl Postgres {
     /// A server that does not wait for the disk: what it commits survives the end of its process, not of
     /// the machine.
     pub fn start() -> Self {
         Self::with(&["fsync=off", "full_page_writes=off"])
+    }
+
+    /// As [`start`](Self::start), under a clock that can be moved.
+    pub fn under(clock: &MovedClock) -> Self {
+        let settings = &["fsync=off", "full_page_writes=off"];
+        Self::build(settings, clock.before_command())
     }
 
     /// A server with these settings (`name=value`) beside its port and folder.
@@ -48,18 +69,53 @@ impl Postgres {
     ///
     /// Where the programs are missing or the database cannot be made.
     pub fn with(settings: &[&str]) -> Self {
+        Self::build(settings, Vec::new())
+    }
+
+    /// A hot standby that streams from the server at this port of this machine (a relay, perhaps).
+    ///
+    /// # Panics
+    ///
+    /// Where that server cannot be copied.
+    pub fn replica_of(port: u16) -> Self {
         let folder = folder(user());
         let data = folder.path().join("data").display().to_string();
-        let initdb = find("initdb").display().to_string();
-        let mut command = match user() {
-            Some(user) => {
-                let mut command = Command::new("setpriv");
-                command.args(["--reuid", user, "--regid", user, "--clear-groups", &initdb]);
-                command
-            }
-            None => Command::new(&initdb),
+        let copied = as_user("pg_basebackup")
+            .args([
+                "-D",
+                &data,
+                "-h",
+                "127.0.0.1",
+                "-U",
+                "postgres",
+                "-R",
+                "-c",
+                "fast",
+            ])
+            .args(["-p", &port.to_string(), "--no-sync"])
+            .current_dir(folder.path())
+            .output()
+            .expect("pg_basebackup starts");
+        assert!(
+            copied.status.success(),
+            "pg_basebackup: {}",
+            String::from_utf8_lossy(&copied.stderr)
+        );
+        let mut server = Self {
+            port: free_port(),
+            settings: vec!["fsync=off".to_owned()],
+            under: Vec::new(),
+            process: None,
+            folder,
         };
-        let made = command
+        server.run();
+        server
+    }
+
+    fn build(settings: &[&str], under: Vec<String>) -> Self {
+        let folder = folder(user());
+        let data = folder.path().join("data").display().to_string();
+        let made = as_user("initdb")
             .args(["-D", &data, "-A", "trust", "-U", "postgres", "-E", "UTF8"])
             .args(["--locale=C", "--no-sync"])
             .current_dir(folder.path())
@@ -73,6 +129,7 @@ impl Postgres {
         let mut server = Self {
             port: free_port(),
             settings: settings.iter().map(ToString::to_string).collect(),
+            under,
             process: None,
             folder,
         };
@@ -104,6 +161,22 @@ impl Postgres {
         self.folder.path()
     }
 
+    /// Runs SQL past every client (`psql`, as superuser); its rows, bare.
+    ///
+    /// # Panics
+    ///
+    /// With what the server says, where it refuses.
+    pub fn sql(&self, text: &str) -> String {
+        let asked = Command::new(find("psql"))
+            .args(["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-c", text])
+            .arg(self.url())
+            .output()
+            .expect("psql starts");
+        let refused = String::from_utf8_lossy(&asked.stderr);
+        assert!(asked.status.success(), "{text}: {refused}");
+        String::from_utf8_lossy(&asked.stdout).trim().to_owned()
+    }
+
     /// Kills it. [`run`](Self::run) starts it again on the same port, over the same data.
     pub fn kill(&mut self) {
         if let Some(process) = self.process.take() {
@@ -120,7 +193,8 @@ impl Postgres {
         let data = folder.join("data").display().to_string();
         let (port, sockets) = (self.port.to_string(), folder.display().to_string());
         let program = find("postgres").display().to_string();
-        let mut command = vec![program.as_str(), "-D", &data, "-p", &port, "-k", &sockets];
+        let mut command: Vec<&str> = self.under.iter().map(String::as_str).collect();
+        command.extend([program.as_str(), "-D", &data, "-p", &port, "-k", &sockets]);
         command.extend(["-c", "listen_addresses=127.0.0.1"]);
         command.extend(["-c", "max_connections=200", "-c", "shared_buffers=32MB"]);
         command.extend(self.settings.iter().flat_map(|setting| ["-c", setting]));

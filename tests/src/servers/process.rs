@@ -69,13 +69,16 @@ impl Process {
         &self.log
     }
 
-    /// Stops it where it stands (SIGSTOP).
+    /// Stops it where it stands (SIGSTOP), with the processes it has started: PostgreSQL answers from those.
     pub fn stop(&self) {
+        // First, so that it starts no more.
         self.signal(Signal::STOP);
+        self.signal_children(Signal::STOP);
     }
 
     /// Lets it go on (SIGCONT).
     pub fn go_on(&self) {
+        self.signal_children(Signal::CONT);
         self.signal(Signal::CONT);
     }
 
@@ -96,6 +99,25 @@ impl Process {
     fn signal(&self, signal: Signal) {
         // It may have ended by itself.
         let _ = kill_process(self.pid, signal);
+    }
+
+    fn signal_children(&self, signal: Signal) {
+        for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let stat = std::fs::read_to_string(process.path().join("stat")).unwrap_or_default();
+            // "pid (name) state parent …"; the name may hold anything.
+            let parent = stat
+                .rsplit_once(')')
+                .and_then(|(_, rest)| rest.split_whitespace().nth(1));
+            if parent.and_then(|parent| parent.parse().ok()) == Some(self.pid()) {
+                let child = stat
+                    .split_whitespace()
+                    .next()
+                    .and_then(|pid| pid.parse().ok());
+                if let Some(child) = child.and_then(Pid::from_raw) {
+                    let _ = kill_process(child, signal);
+                }
+            }
+        }
     }
 
     fn end(&mut self) {

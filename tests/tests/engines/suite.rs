@@ -420,7 +420,8 @@ fn lasting(record: &RecordView) -> (State, Token, Nonce, u64, bool, Arc<str>) {
     )
 }
 
-fn claim<'a>(owner: &Owner, settings: &'a Settings, not_after: StoreTime) -> ClaimRequest<'a> {
+/// A claim without a fingerprint.
+pub fn claim<'a>(owner: &Owner, settings: &'a Settings, not_after: StoreTime) -> ClaimRequest<'a> {
     ClaimRequest {
         key: owner.key,
         nonce: owner.nonce,
@@ -431,7 +432,8 @@ fn claim<'a>(owner: &Owner, settings: &'a Settings, not_after: StoreTime) -> Cla
     }
 }
 
-fn release(owner: &Owner, not_after: StoreTime) -> ReleaseRequest {
+/// The release of a claim.
+pub fn release(owner: &Owner, not_after: StoreTime) -> ReleaseRequest {
     ReleaseRequest {
         key: owner.key,
         nonce: owner.nonce,
