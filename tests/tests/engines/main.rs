@@ -1,6 +1,8 @@
 //! The engines under real servers: one suite for all, each engine's own, and hostile hours.
 #![expect(clippy::expect_used, reason = "a test may")]
 
+#[cfg(feature = "postgres")]
+mod hostile;
 mod redb;
 mod relay;
 #[allow(dead_code, reason = "each engine uses what it can")]

@@ -1,0 +1,123 @@
+//! Redis without a disk, alone and with a replica.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use system_tests::relay::{Relay, Way};
+use system_tests::servers::{self, MovedClock};
+use tower_claim::DynClaimStore;
+use tower_claim_redis::RedisStore;
+
+use crate::hostile::Engine;
+use crate::hostile::failover::Pair;
+
+pub struct Redis(servers::Redis);
+
+impl Engine for Redis {
+    fn start() -> BoxFuture<'static, Self> {
+        Box::pin(async { Self(servers::Redis::start()) })
+    }
+
+    fn start_under(clock: &MovedClock) -> BoxFuture<'_, Self> {
+        Box::pin(async { Self(servers::Redis::under(clock)) })
+    }
+
+    fn connect(address: String) -> BoxFuture<'static, Arc<dyn DynClaimStore>> {
+        Box::pin(async move {
+            let store = RedisStore::connect(format!("redis://{address}/0")).await;
+            Arc::new(store.expect("the server runs")) as Arc<dyn DynClaimStore>
+        })
+    }
+
+    fn address(&self) -> String {
+        self.0.address()
+    }
+
+    fn stop(&self) {
+        self.0.process().stop();
+    }
+
+    fn go_on(&self) {
+        self.0.process().go_on();
+    }
+
+    fn kill(&mut self) {
+        self.0.kill();
+    }
+
+    fn run(&mut self) {
+        self.0.run();
+    }
+
+    fn wipe(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async { assert!(self.0.ask("FLUSHALL").starts_with("+OK")) })
+    }
+}
+
+/// A primary, a replica, and the line between them.
+pub struct RedisPair {
+    primary: servers::Redis,
+    line: Relay,
+    replica: servers::Redis,
+}
+
+impl Pair for RedisPair {
+    type Engine = Redis;
+
+    fn start() -> BoxFuture<'static, Self> {
+        Box::pin(async {
+            let primary = servers::Redis::with(&["--save", "", "--repl-diskless-sync-delay", "0"]);
+            let line = Relay::to(primary.address());
+            let replica = servers::Redis::start();
+            replica.ask(&format!("REPLICAOF 127.0.0.1 {}", line.port()));
+            let pair = Self {
+                primary,
+                line,
+                replica,
+            };
+            pair.wait_until(|_, replica| replica.contains("master_link_status:up"));
+            pair
+        })
+    }
+
+    fn primary(&self) -> String {
+        self.primary.address()
+    }
+
+    fn cut_replication(&mut self) {
+        self.wait_until(|primary, replica| {
+            let offset = |info: &str| {
+                let line = info
+                    .lines()
+                    .find(|line| line.starts_with("master_repl_offset:"));
+                line.map(str::to_owned)
+            };
+            offset(primary).is_some() && offset(primary) == offset(replica)
+        });
+        self.line.set(Way::Freeze);
+    }
+
+    fn promote(&mut self) -> String {
+        self.primary.kill();
+        // What stands in the line is lost with the primary.
+        self.line.cut();
+        assert!(self.replica.ask("REPLICAOF NO ONE").starts_with("+OK"));
+        self.replica.address()
+    }
+}
+
+impl RedisPair {
+    fn wait_until(&self, ready: impl Fn(&str, &str) -> bool) {
+        let until = std::time::Instant::now() + Duration::from_secs(30);
+        loop {
+            let primary = self.primary.ask("INFO replication");
+            let replica = self.replica.ask("INFO replication");
+            if ready(&primary, &replica) {
+                return;
+            }
+            assert!(std::time::Instant::now() < until, "{primary}\n{replica}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
