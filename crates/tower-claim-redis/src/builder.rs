@@ -292,6 +292,13 @@ impl RedisStoreBuilder {
             ));
         }
         let ca = self.ca.as_deref();
+        let begins = b"-----BEGIN CERTIFICATE-----";
+        if ca.is_some_and(|pem| !pem.windows(begins.len()).any(|part| part == begins)) {
+            return Err(ConnectError::config(
+                "ca_certificate",
+                "no certificate in it: give the PEM text, which begins with `-----BEGIN CERTIFICATE-----`",
+            ));
+        }
         match (&self.url, self.cluster.as_slice(), &self.sentinel) {
             (Some(_), [_, ..], _) | (_, [_, ..], Some(_)) => Err(ConnectError::config(
                 "cluster",

@@ -51,8 +51,17 @@ pub(crate) async fn inspect(
             "what answers there is no Redis server",
         ));
     }
+    let infos = match infos(connection).await {
+        Ok(infos) => Some(infos),
+        Err(error) if error.is_io_error() => return Err(unreachable(error)),
+        Err(_) => None,
+    };
+    // First what it is: a sentinel runs no scripts, and a cluster's node not every one.
+    for info in infos.iter().flatten() {
+        kind(connection, info)?;
+    }
     time(connection, server, clock).await?;
-    let Ok(infos) = infos(connection).await else {
+    let Some(infos) = infos else {
         tracing::warn!(
             server,
             "INFO is forbidden: cannot see whether records may be evicted (`maxmemory-policy` must be \
@@ -65,7 +74,6 @@ pub(crate) async fn inspect(
         });
     };
     for info in &infos {
-        kind(connection, info)?;
         eviction(info, wanted)?;
     }
     let logs = infos.iter().all(|info| get(info, "aof_enabled") == "1");

@@ -29,6 +29,12 @@ impl ConnectError {
     }
 
     pub(crate) fn unreachable(server: &str, error: RedisError) -> Self {
+        if error.to_string().contains("cluster support disabled") {
+            return Self::config(
+                "cluster",
+                format!("{server} is a single server, none of a cluster: name it in `url`"),
+            );
+        }
         let why = match error.kind() {
             ErrorKind::AuthenticationFailed => {
                 "user or password is refused: put them into the url (redis://user:password@host)"
@@ -39,6 +45,9 @@ impl ConnectError {
             }
             _ if error.code() == Some("NOPERM") => {
                 format!("{error} (the README lists the rights it needs)")
+            }
+            _ if error.to_string().contains("certificate") => {
+                format!("{error}: name the authority that signed it in `ca_certificate`")
             }
             ErrorKind::Parse | ErrorKind::UnexpectedReturnType => {
                 "what answers there is no Redis server".to_owned()

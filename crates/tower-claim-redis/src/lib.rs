@@ -228,3 +228,8 @@ impl fmt::Debug for RedisStore {
             .finish_non_exhaustive()
     }
 }
+
+/// Its examples run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -51,7 +51,7 @@ impl Reply {
         match tag.as_str() {
             "garbled" => Err(StoreError::Garbled {
                 key_prefix: record.to_owned(),
-                source: self.text()?.into(),
+                source: self.label()?.to_string().into(),
             }),
             "inflated" => Err(StoreError::Unsupported(
                 "a fencing token above 2^53 - 1: the floor is inflated",
@@ -105,7 +105,7 @@ impl Reply {
     }
 
     pub(crate) fn label(&mut self) -> Result<Arc<str>, StoreError> {
-        // A label cut by hand in Redis is shown as well as it can be.
+        // What somebody else has put there is shown as well as it can be.
         let bytes = self.bytes()?;
         Ok(Arc::from(String::from_utf8_lossy(&bytes)))
     }

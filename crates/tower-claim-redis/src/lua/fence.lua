@@ -13,7 +13,7 @@ local function load(key)
     if redis.call('EXISTS', key) == 1 then return nil, 'a hash of another kind is there' end
     return { high = 0 }
   end
-  if raw[1] ~= '1' then return nil, 'format version ' .. tostring(raw[1]) .. ', this program knows 1' end
+  if raw[1] ~= '1' then return nil, 'format version ' .. string.sub(tostring(raw[1]), 1, 20) .. ', this program knows 1' end
   local high = raw[2] and string.find(raw[2], '^%d+$') and tonumber(raw[2])
   if not high or high > LAST then return nil, 'its mark is no number' end
   return { high = high, nonce = raw[3] }

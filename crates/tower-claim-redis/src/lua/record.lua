@@ -47,6 +47,11 @@ local function number(digits)
   return value
 end
 
+-- A spent nonce's not_after. One that cannot be read is never over.
+local function instant(digits)
+  return digits and number(digits) or LAST
+end
+
 local function hex(digits, length)
   return #digits == length and not string.find(digits, '[^0-9a-f]')
 end
@@ -63,7 +68,7 @@ end
 
 local function check(r)
   if r.v ~= VERSION then
-    return 'format version ' .. tostring(r.v) .. ', this program knows ' .. VERSION
+    return 'format version ' .. string.sub(tostring(r.v), 1, 20) .. ', this program knows ' .. VERSION
   end
   if not NEEDS[r.state] then return 'its state is missing or unknown' end
   for name, value in pairs(r.raw) do
@@ -74,7 +79,7 @@ local function check(r)
   end
   local function lacks(names)
     for _, name in ipairs(names) do
-      if r[name] == nil then return 'its field ' .. name .. ' is missing' end
+      if not r.raw[name] then return 'its field ' .. name .. ' is missing' end
     end
   end
   local missing = lacks(BASE) or lacks(NEEDS[r.state]) or (r.state ~= 'free' and lacks(TERMS))
@@ -209,7 +214,7 @@ local function each_spent(key, visit)
   for from = 1, #names, 500 do
     local some = { unpack(names, from, math.min(from + 499, #names)) }
     for i, at in ipairs(redis.call('HMGET', key, unpack(some))) do
-      visit(some[i], tonumber(at) or LAST)
+      visit(some[i], instant(at))
     end
   end
 end
@@ -261,7 +266,7 @@ local function remember_spent(r, nonce, not_after)
   local name = 'spent:' .. nonce
   local known = redis.call('HGET', r.key, name)
   if not known then r.spent_count = (r.spent_count or 0) + 1 end
-  if not known or (tonumber(known) or LAST) < not_after then
+  if not known or instant(known) < not_after then
     redis.call('HSET', r.key, name, text(not_after))
   end
   if (r.spent_count or 0) > math.max(r.spent_crowd or 0, FEW) then
@@ -275,7 +280,7 @@ end
 local function is_spent(r, nonce)
   if not r.spent_latest then return false end
   local known = redis.call('HGET', r.key, 'spent:' .. nonce)
-  return known and now <= (tonumber(known) or LAST)
+  return known and now <= instant(known)
 end
 
 -- Moves -------------------------------------------------------------------------------------------------

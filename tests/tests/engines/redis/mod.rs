@@ -1,7 +1,12 @@
 //! Redis: the suite, and what only a real server shows.
 
+mod bytes;
+mod cluster;
 mod connect;
+mod sentinel;
+mod stress;
 mod suite;
+mod tls;
 mod trips;
 
 use std::sync::OnceLock;

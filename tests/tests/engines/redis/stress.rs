@@ -1,0 +1,291 @@
+//! Many at once, futures that are dropped, and waiting.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use tower_claim::store::{
+    ClaimMany, ClaimRequest, Claimed, Finish, FinishRequest, Release, ReleaseRequest, Value,
+    Watched,
+};
+use tower_claim::{Attempt, ClaimStore, Keeper, Key, Nonce, Settings, StoreError, Terms, Token};
+use tower_claim_redis::RedisStore;
+
+use super::{ask, builder, granted, granted_for, key, nonce, raw, release_of, store};
+
+/// Waits until this channel has a subscriber.
+pub(super) async fn listens(raw: &mut MultiplexedConnection, channel: &str) {
+    let until = Instant::now() + Duration::from_secs(10);
+    loop {
+        let (_, count): (String, i64) = redis::cmd("PUBSUB")
+            .arg("NUMSUB")
+            .arg(channel)
+            .query_async(raw)
+            .await
+            .unwrap();
+        // On a cluster only one node knows: the caller asks the one that the store listens at.
+        if count > 0 {
+            return;
+        }
+        assert!(Instant::now() < until, "nobody listens to {channel}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Waits until somebody waits for this key.
+pub(super) async fn is_watched(raw: &mut MultiplexedConnection, store: &RedisStore, key: &Key) {
+    let until = Instant::now() + Duration::from_secs(10);
+    loop {
+        let there: bool = redis::cmd("HEXISTS")
+            .arg(store.name_of(key))
+            .arg("watched")
+            .query_async(raw)
+            .await
+            .unwrap();
+        if there {
+            return;
+        }
+        assert!(Instant::now() < until, "nobody waits");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_grants_of_one_key_have_rising_tokens() {
+    let store = store().await;
+    let key = key();
+    let tokens: Arc<Mutex<Vec<Token>>> = Arc::default();
+    let workers = (0..16).map(|_| {
+        let (store, tokens) = (store.clone(), Arc::clone(&tokens));
+        tokio::spawn(async move {
+            let settings = Settings::new(Duration::from_secs(20));
+            while tokens.lock().unwrap().len() < 10_000 {
+                // A quick retry: owners of a hot key have short call timeouts.
+                let request = ClaimRequest {
+                    not_after: store.now().saturating_add(Duration::from_millis(500)),
+                    ..ask(&store, key, &settings)
+                };
+                if let Claimed::Granted(grant) = store.claim(request).await.unwrap() {
+                    // Told while it is held: in the order of grants.
+                    tokens.lock().unwrap().push(grant.token);
+                    let release = ReleaseRequest {
+                        key,
+                        nonce: request.nonce,
+                        token: Some(grant.token),
+                        not_after: request.not_after,
+                    };
+                    assert_eq!(store.release(release).await.unwrap(), Release::Released);
+                }
+            }
+        })
+    });
+    for worker in workers.collect::<Vec<_>>() {
+        worker.await.unwrap();
+    }
+    let tokens = tokens.lock().unwrap();
+    assert!(tokens.len() >= 10_000);
+    assert!(
+        tokens.windows(2).all(|pair| pair[0] < pair[1]),
+        "a token did not rise"
+    );
+}
+
+#[tokio::test]
+async fn beyond_the_bound_every_folded_nonce_is_still_refused() {
+    let store = store().await;
+    let owner = granted(&store, key()).await;
+    let base = store.now();
+    let not_after =
+        |n: usize| base.saturating_add(Duration::from_secs(60) + Duration::from_millis(n as u64));
+    let refused: Vec<ReleaseRequest> = (0..6000)
+        .map(|n| ReleaseRequest {
+            key: owner.key,
+            nonce: nonce(),
+            token: None,
+            not_after: not_after(n),
+        })
+        .collect();
+    for some in refused.chunks(500) {
+        let answers = store.release_many(some).await.unwrap();
+        assert!(answers.iter().all(|answer| *answer == Release::Already));
+    }
+    let kept: i64 = redis::cmd("HLEN")
+        .arg(store.name_of(&owner.key))
+        .query_async(&mut raw().await)
+        .await
+        .unwrap();
+    assert!((2048..4200).contains(&kept), "{kept} fields");
+    assert_eq!(
+        store.release(release_of(&store, owner)).await.unwrap(),
+        Release::Released
+    );
+    let settings = Settings::new(Duration::from_secs(20));
+    for n in (0..6000).step_by(40) {
+        let request = ClaimRequest {
+            nonce: refused[n].nonce,
+            not_after: refused[n].not_after,
+            ..ask(&store, owner.key, &settings)
+        };
+        assert_eq!(
+            store.claim(request).await.unwrap(),
+            Claimed::Ended,
+            "nonce {n}"
+        );
+    }
+    let newcomer = ClaimRequest {
+        not_after: not_after(6000),
+        ..ask(&store, owner.key, &settings)
+    };
+    assert!(matches!(
+        store.claim(newcomer).await.unwrap(),
+        Claimed::Granted(_)
+    ));
+}
+
+fn dice(n: u64) -> u64 {
+    let mut x = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    x ^= x >> 29;
+    x.wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dropped_futures_mix_no_answers_up_and_leave_the_key_free() {
+    let store = store().await;
+    let mut settings = Settings::new(Duration::from_secs(20));
+    settings.label = "mine".into();
+    let mine = granted_for(&store, key(), &settings).await;
+    let keeper = Keeper::new(store.clone());
+    let terms = Terms::builder(Duration::from_secs(3)).build().unwrap();
+    let hot = key();
+    for n in 0..1000 {
+        let limit = Duration::from_micros(dice(n) % 600);
+        let _ = tokio::time::timeout(limit, keeper.claim(hot, None, &terms, Token::ZERO)).await;
+        let view = store.peek(mine.key);
+        match n % 2 {
+            0 => drop(tokio::time::timeout(limit, view).await),
+            _ => {
+                let view = view.await.unwrap().expect("it is held");
+                assert_eq!(
+                    (view.key, view.token, &*view.label),
+                    (mine.key, mine.token, "mine")
+                );
+            }
+        }
+    }
+    let until = Instant::now() + Duration::from_secs(10);
+    loop {
+        match keeper.claim(hot, None, &terms, Token::ZERO).await {
+            Ok(Attempt::Granted(claim)) => {
+                claim.release().await.unwrap();
+                break;
+            }
+            other => assert!(Instant::now() < until, "the key stays taken: {other:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// The poll is a minute away: only a notification wakes.
+async fn wakes(end: impl AsyncFn(&RedisStore, tower_claim::store::Owner)) -> Watched {
+    let works = builder().prefix(super::fresh());
+    let works = works.connect().await.unwrap();
+    let prefix = works.name_of(&key());
+    let prefix = &prefix[..prefix.len() - 64];
+    let waits = RedisStore::builder()
+        .url(super::server().url())
+        .prefix(prefix);
+    let waits = waits
+        .poll_step(Duration::from_secs(60))
+        .connect()
+        .await
+        .unwrap();
+    let owner = granted_for(&works, key(), &Settings::new(Duration::from_secs(50))).await;
+    let mut raw = raw().await;
+    let end = async {
+        listens(&mut raw, &format!("{prefix}bell")).await;
+        is_watched(&mut raw, &works, &owner.key).await;
+        end(&works, owner).await;
+    };
+    let watch = tokio::time::timeout(Duration::from_secs(10), waits.watch(owner.key, owner.token));
+    let (seen, ()) = tokio::join!(watch, end);
+    seen.expect("woken long before the poll").unwrap()
+}
+
+#[tokio::test]
+async fn who_waits_is_woken_by_a_notification() {
+    let finished = wakes(async |store, owner| {
+        let request = FinishRequest {
+            owner,
+            value: Value::Kept("out".into()),
+            keep: Duration::from_secs(60),
+        };
+        assert_eq!(store.finish(request).await.unwrap(), Finish::Finished);
+    });
+    assert!(
+        matches!(finished.await, Watched::Done(done) if done.value == Value::Kept("out".into()))
+    );
+    let released = wakes(async |store, owner| {
+        assert_eq!(
+            store.release(release_of(store, owner)).await.unwrap(),
+            Release::Released
+        );
+    });
+    assert_eq!(released.await, Watched::Ended);
+}
+
+#[tokio::test]
+async fn a_broken_notification_line_wakes_all_who_wait_when_it_is_back() {
+    let mended = wakes(async |store, owner| {
+        let mut raw = raw().await;
+        let kill = async |raw: &mut MultiplexedConnection| {
+            let _: i64 = redis::cmd("CLIENT")
+                .arg("KILL")
+                .arg("TYPE")
+                .arg("pubsub")
+                .query_async(raw)
+                .await
+                .unwrap();
+        };
+        kill(&mut raw).await;
+        assert_eq!(
+            store.release(release_of(store, owner)).await.unwrap(),
+            Release::Released
+        );
+        kill(&mut raw).await;
+    });
+    assert_eq!(mended.await, Watched::Ended);
+}
+
+#[tokio::test]
+async fn the_store_outlives_the_runtime_it_was_made_on() {
+    let store = std::thread::spawn(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(store())
+    });
+    let store = store.join().unwrap();
+    // Its connection died with that runtime: one call is in doubt, the next is served.
+    let first = store.peek(key()).await;
+    assert!(
+        matches!(&first, Ok(None) | Err(StoreError::Ambiguous(_))),
+        "{first:?}"
+    );
+    assert!(store.peek(key()).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_floor_near_the_end_of_tokens_is_refused() {
+    let store = store().await;
+    let settings = Settings::new(Duration::from_secs(20));
+    let request = ClaimRequest {
+        floor: Token::MAX,
+        nonce: Nonce::from_bytes([9; 16]),
+        ..ask(&store, key(), &settings)
+    };
+    assert!(matches!(
+        store.claim(request).await,
+        Err(StoreError::Unsupported(_))
+    ));
+}
