@@ -472,6 +472,9 @@ begin
                 r.state := 'free'; r.purge_at := clock_timestamp();
                 insert into tower_claim.claim values (r.*) on conflict (key) do nothing;
             end loop;
+            if was.key is null then
+                raise exception 'the key is claimed and forgotten faster than it can be read' using errcode = '55P03';
+            end if;
             now := clock_timestamp();
             r := tower_claim.seen_v1(was, k, now);
             a := tower_claim.refusal_v1(r, _nonce, null, limit_at, now);
@@ -924,5 +927,6 @@ begin
     end loop;
 end $$;
 
-insert into tower_claim.meta (format, functions) values (1, 1) on conflict do nothing;
+insert into tower_claim.meta as m (format, functions) values (1, 1)
+    on conflict (only_row) do update set functions = greatest(m.functions, excluded.functions);
 commit;

@@ -53,3 +53,8 @@ pub use builder::PostgresStoreBuilder;
 pub use error::ConnectError;
 pub use names::Names;
 pub use store::{PostgresStore, Purged};
+
+/// Its examples run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

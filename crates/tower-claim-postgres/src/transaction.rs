@@ -14,8 +14,7 @@ use crate::statement::{Call, answer};
 /// Calls within your own transaction: what they change commits with your rows, or not at all.
 ///
 /// `client` is a [`tokio_postgres::Transaction`] (of a `deadpool_postgres::Transaction`: `&*transaction`). None
-/// of them has a timeout of its own; a wait for a locked row is bounded. After an error other than
-/// [`Unsupported`](StoreError::Unsupported) roll back; where it
+/// of them has a timeout of its own; a wait for a locked row is bounded. After an error roll back; where it
 /// [is retryable](StoreError::is_retryable), run the whole transaction again: at `REPEATABLE READ` and
 /// `SERIALIZABLE` that is how PostgreSQL says that another transaction came first.
 impl PostgresStore {

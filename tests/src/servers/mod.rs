@@ -3,6 +3,7 @@
 
 mod etcd;
 mod moved_clock;
+mod pgbouncer;
 mod place;
 mod postgres;
 mod process;
@@ -10,6 +11,7 @@ mod redis;
 
 pub use etcd::Etcd;
 pub use moved_clock::MovedClock;
+pub use pgbouncer::PgBouncer;
 pub use postgres::Postgres;
 pub use process::Process;
 pub use redis::Redis;

@@ -1,6 +1,6 @@
 //! PostgreSQL.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
@@ -137,6 +137,31 @@ impl Postgres {
         server
     }
 
+    /// A server that speaks TLS by this certificate and key, in PEM.
+    ///
+    /// # Panics
+    ///
+    /// As [`with`](Self::with), and where the files cannot be read.
+    pub fn with_tls(certificate: &Path, key: &Path) -> Self {
+        let mut server = Self::with(&["fsync=off"]);
+        server.kill();
+        for (from, name) in [(certificate, "server.crt"), (key, "server.key")] {
+            let file = server.folder().join("data").join(name);
+            std::fs::copy(from, &file).expect("a certificate");
+            // The key must be its reader's alone.
+            let owner = user().map_or(String::new(), |user| format!("{user} "));
+            let script = format!(
+                "chmod 600 {0}; [ -z '{owner}' ] || chown {owner}{0}",
+                file.display()
+            );
+            let done = Command::new("sh").args(["-c", &script]).status();
+            assert!(done.is_ok_and(|status| status.success()), "{script}");
+        }
+        server.settings.push("ssl=on".to_owned());
+        server.run();
+        server
+    }
+
     /// `postgres://postgres@127.0.0.1:PORT/postgres`.
     pub fn url(&self) -> String {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
@@ -157,7 +182,7 @@ impl Postgres {
     }
 
     /// The server's own folder.
-    pub fn folder(&self) -> &std::path::Path {
+    pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 

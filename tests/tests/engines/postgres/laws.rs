@@ -2,23 +2,31 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use std::time::Duration;
+
 use tokio::sync::Mutex;
+use tower_claim::conformance::Time;
 use tower_claim_postgres::{PostgresStore, PostgresStoreBuilder};
+
+use system_tests::servers::PgBouncer;
 
 use super::{fresh_schema, server};
 use crate::suite;
 
 /// Opens stores over tables that soon give way to fresh ones: a law that scans sees little of the others'.
-pub(super) struct Opener {
-    pub(super) builder: PostgresStoreBuilder,
+struct Opener {
+    builder: PostgresStoreBuilder,
     opened: AtomicUsize,
     schema: Mutex<String>,
 }
 
-const STORES_PER_SCHEMA: usize = 30;
+const STORES_PER_SCHEMA: usize = 10;
+
+/// Suites on real time, one after the other: each is busy enough.
+static ONE_SUITE: Mutex<()> = Mutex::const_new(());
 
 impl Opener {
-    pub(super) fn new(builder: PostgresStoreBuilder) -> Self {
+    fn new(builder: PostgresStoreBuilder) -> Self {
         Self {
             builder,
             opened: AtomicUsize::new(0),
@@ -26,7 +34,11 @@ impl Opener {
         }
     }
 
-    pub(super) async fn open(&self) -> PostgresStore {
+    async fn open(&self) -> PostgresStore {
+        self.open_at(None).await
+    }
+
+    async fn open_at(&self, url: Option<&str>) -> PostgresStore {
         let mut schema = self.schema.lock().await;
         let nth = self.opened.fetch_add(1, Ordering::Relaxed);
         if nth.is_multiple_of(STORES_PER_SCHEMA) {
@@ -36,12 +48,17 @@ impl Opener {
         }
         let builder = self.builder.clone().schema(&schema).pool_size(2);
         drop(schema);
+        let builder = match url {
+            Some(url) => builder.url(url),
+            None => builder,
+        };
         builder.connect().await.expect("it connects")
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_law_holds() {
+    let _alone = ONE_SUITE.lock().await;
     let opener = Opener::new(PostgresStore::builder().url(&server().url()));
     suite::every_law(suite::QUICK, async || opener.open().await).await;
 }
@@ -50,4 +67,52 @@ async fn every_law_holds() {
 async fn the_guard_keeps_every_law() {
     let opener = Opener::new(PostgresStore::builder().url(&server().url()));
     suite::guard_laws(async || opener.open().await).await;
+}
+
+/// Four sessions for all stores: no statement may count on the session of the one before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_law_holds_through_a_pooler_of_transactions() {
+    let _alone = ONE_SUITE.lock().await;
+    let pooler = PgBouncer::before(server(), 4);
+    let builder = PostgresStore::builder()
+        .url(&pooler.url())
+        .listen_url(&server().url());
+    let opener = Opener::new(builder);
+    suite::every_law(suite::QUICK, async || opener.open().await).await;
+}
+
+fn address() -> String {
+    format!("127.0.0.1:{}", server().port())
+}
+
+fn at(address: &str) -> String {
+    format!("postgres://postgres@{address}/postgres")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_law_holds_behind_the_relay() {
+    let _alone = ONE_SUITE.lock().await;
+    let opener = Opener::new(PostgresStore::builder().url(&server().url()));
+    let open = async |address: String| opener.open_at(Some(&at(&address))).await;
+    // Every trip costs 4 ms more.
+    let time = Time::Real {
+        unit: Duration::from_millis(250),
+        tolerance: Duration::from_millis(20),
+    };
+    suite::behind_the_relay(time, &address(), open).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_answer_is_told_honestly() {
+    let builder = PostgresStore::builder()
+        .url(&server().url())
+        .schema(&fresh_schema());
+    builder.migrate().await.expect("it migrates");
+    let direct = builder.clone().connect().await.expect("it connects");
+    let through = async |address: String| {
+        let builder = builder.clone().url(&at(&address)).pool_size(1);
+        let builder = builder.call_timeout(Duration::from_millis(500));
+        builder.connect().await.expect("it connects")
+    };
+    suite::lost_answers(&address(), through, direct).await;
 }

@@ -1,6 +1,13 @@
 //! PostgreSQL: every law, and what is this engine's own.
 
+mod cost;
 mod laws;
+mod locks;
+mod scene;
+mod tables;
+mod tls;
+mod transaction;
+mod watch;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,0 +1,100 @@
+//! TLS with a certificate of our own making.
+
+use std::path::Path;
+use std::process::Command;
+
+use system_tests::servers::Postgres;
+use tower_claim_postgres::{ConnectError, PostgresStore};
+
+use super::scene::{SECOND, hold, key};
+
+fn openssl(folder: &Path, args: &[&str]) {
+    let made = Command::new("openssl")
+        .args(args)
+        .current_dir(folder)
+        .output()
+        .expect("`openssl` is installed");
+    let error = String::from_utf8_lossy(&made.stderr);
+    assert!(made.status.success(), "openssl: {error}");
+}
+
+/// An authority, and a server's certificate by it; both as files.
+fn certificates(folder: &Path, authority: &str) {
+    let (key, root) = (format!("{authority}.key"), format!("{authority}.pem"));
+    let subject = format!("/CN={authority}");
+    openssl(
+        folder,
+        &[
+            "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", &subject,
+            "-keyout", &key, "-out", &root,
+        ],
+    );
+}
+
+#[tokio::test]
+async fn tls_trusts_the_given_authority_only() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = folder.path();
+    certificates(place, "ours");
+    certificates(place, "another");
+    openssl(
+        place,
+        &[
+            "req",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-subj",
+            "/CN=localhost",
+            "-keyout",
+            "server.key",
+            "-out",
+            "server.csr",
+        ],
+    );
+    std::fs::write(
+        place.join("names"),
+        "subjectAltName=DNS:localhost,IP:127.0.0.1\n",
+    )
+    .expect("a file");
+    openssl(
+        place,
+        &[
+            "x509",
+            "-req",
+            "-in",
+            "server.csr",
+            "-CA",
+            "ours.pem",
+            "-CAkey",
+            "ours.key",
+            "-CAcreateserial",
+            "-days",
+            "2",
+            "-extfile",
+            "names",
+            "-out",
+            "server.pem",
+        ],
+    );
+    let server = Postgres::with_tls(&place.join("server.pem"), &place.join("server.key"));
+
+    let read = |name: &str| std::fs::read(place.join(name)).expect("a certificate");
+    let builder = PostgresStore::builder()
+        .url(&server.url())
+        .tls_root(&read("ours.pem"));
+    builder.migrate().await.expect("it migrates over TLS");
+    let store = builder.clone().connect().await.expect("it connects");
+    hold(&store, key(), SECOND).await;
+
+    let stranger = builder.clone().tls_root(&read("another.pem"));
+    let error = stranger.connect().await.expect_err("not trusted");
+    assert!(matches!(error, ConnectError::Store(_)), "{error}");
+    let nonsense = builder.clone().tls_root(b"no certificate").connect().await;
+    assert!(matches!(nonsense, Err(ConnectError::Config(_))));
+
+    // No fall-back to plain text.
+    let plain = super::server();
+    let error = builder.url(&plain.url()).connect().await;
+    assert!(matches!(error, Err(ConnectError::Store(_))), "{error:?}");
+}
