@@ -197,22 +197,36 @@ async fn a_mark_in_a_transaction_goes_back_with_it_and_is_not_overtaken() {
     let (store, mut old, _) = shop().await;
     let token = |n| Token::new(n).expect("a token");
     let (first, second) = (nonce(), nonce());
-    let transaction = old.transaction().await.expect("it begins");
-    let answer = store.fence_in(&transaction, "seat", token(5), first).await;
-    assert_eq!(answer.expect("an answer"), Admission::Admitted);
-    let sent = Instant::now();
-    let (newer, ()) = tokio::join!(store.admit("seat", token(6), second), async {
-        tokio::time::sleep(SECOND / 4).await;
-        transaction.rollback().await.expect("it ends");
-    });
-    assert_eq!(newer.expect("an answer"), Admission::Admitted);
-    assert!(sent.elapsed() >= SECOND / 4, "it overtook");
-    let transaction = old.transaction().await.expect("it begins");
-    let answer = store.fence_in(&transaction, "seat", token(5), first).await;
-    assert_eq!(
-        answer.expect("an answer"),
-        Admission::Stale { high: token(6) }
-    );
+    // The second resource knows the token already: nothing is to be changed, and it must not be overtaken all
+    // the same.
+    let admitted = store.admit("known", token(5), first).await;
+    assert_eq!(admitted.expect("an answer"), Admission::Admitted);
+    for resource in ["new", "known"] {
+        let transaction = old.transaction().await.expect("it begins");
+        let answer = store
+            .fence_in(&transaction, resource, token(5), first)
+            .await;
+        assert_eq!(answer.expect("an answer"), Admission::Admitted);
+        let sent = Instant::now();
+        let newer = async {
+            let newer = store.admit(resource, token(6), second).await;
+            (newer.expect("an answer"), sent.elapsed())
+        };
+        let ((newer, waited), ()) = tokio::join!(newer, async {
+            tokio::time::sleep(SECOND / 4).await;
+            transaction.rollback().await.expect("it ends");
+        });
+        assert_eq!(newer, Admission::Admitted);
+        assert!(waited >= SECOND / 4, "{resource}: it overtook");
+        let transaction = old.transaction().await.expect("it begins");
+        let answer = store
+            .fence_in(&transaction, resource, token(5), first)
+            .await;
+        assert_eq!(
+            answer.expect("an answer"),
+            Admission::Stale { high: token(6) }
+        );
+    }
 }
 
 #[tokio::test]
