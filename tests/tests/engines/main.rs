@@ -15,3 +15,5 @@ mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
 mod servers;
+#[cfg(feature = "postgres")]
+mod sqlx;

@@ -156,7 +156,9 @@ impl fmt::Display for Capabilities {
 fn write_span(span: Duration, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let nanos = span.as_nanos();
     let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs")];
-    let fits = units.into_iter().find(|(unit, _)| nanos % unit == 0);
+    let fits = units
+        .into_iter()
+        .find(|(unit, _)| nanos.is_multiple_of(*unit));
     let (unit, name) = fits.unwrap_or((1, "ns"));
     write!(f, "{} {name}", nanos / unit)
 }
