@@ -5,20 +5,30 @@ use std::path::{Path, PathBuf};
 
 use tower_claim::MemoryStore;
 use tower_claim::store::Capabilities;
+use tower_claim_redb::RedbStore;
 
 const CRATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates");
 
 /// What each crate's store says in code. A store whose feature is off is read, and not compared.
 fn stores() -> BTreeMap<&'static str, Option<Capabilities>> {
+    #[cfg(feature = "etcd")]
+    let etcd = Some(tower_claim_etcd::EtcdStore::CAPABILITIES);
+    #[cfg(not(feature = "etcd"))]
+    let etcd = None;
+    #[cfg(feature = "postgres")]
+    let postgres = Some(tower_claim_postgres::PostgresStore::CAPABILITIES);
+    #[cfg(not(feature = "postgres"))]
+    let postgres = None;
+    #[cfg(feature = "redis")]
+    let redis = Some(tower_claim_redis::RedisStore::CAPABILITIES);
+    #[cfg(not(feature = "redis"))]
+    let redis = None;
     BTreeMap::from([
         ("tower-claim", Some(MemoryStore::CAPABILITIES)),
-        #[cfg(feature = "postgres")]
-        (
-            "tower-claim-postgres",
-            Some(tower_claim_postgres::PostgresStore::CAPABILITIES),
-        ),
-        #[cfg(not(feature = "postgres"))]
-        ("tower-claim-postgres", None),
+        ("tower-claim-etcd", etcd),
+        ("tower-claim-postgres", postgres),
+        ("tower-claim-redb", Some(RedbStore::CAPABILITIES)),
+        ("tower-claim-redis", redis),
     ])
 }
 
@@ -75,11 +85,10 @@ fn a_stores_table_of_promises_is_its_capabilities() {
         }
         let read = |file: &PathBuf| std::fs::read_to_string(file).expect("a text");
         let sources: Vec<_> = files(&folder.join("src"), ".rs").iter().map(read).collect();
-        let written: Vec<_> = sources
-            .iter()
-            .chain(&[read(&folder.join("README.md"))])
-            .flat_map(|text| tables(text))
-            .collect();
+        // Long docs of an item may lie in a file of their own.
+        let pages: Vec<_> = files(&folder, ".md").iter().map(read).collect();
+        let texts = sources.iter().chain(&pages);
+        let written: Vec<_> = texts.flat_map(|text| tables(text)).collect();
         if !sources.iter().any(|source| is_a_store(source)) {
             assert!(written.is_empty(), "{name} promises, and is no store");
             continue;

@@ -103,6 +103,16 @@ impl Doubts {
 }
 
 impl EtcdStore {
+    /// What it promises: the table above, in code.
+    pub const CAPABILITIES: Capabilities = Capabilities::new("etcd")
+        .with_multi_key(MultiKey::Atomic)
+        .with_time_unit(Duration::from_secs(1))
+        .with_clock(JudgingClock::Leases)
+        .with_weakened(
+            Event::Flush,
+            &[Promise::RisingTokens, Promise::OneOwner, Promise::OneResult],
+        );
+
     /// Connects with the defaults of [`builder`](Self::builder). `endpoints`: one or several, by commas, as
     /// `http://10.0.0.1:2379,http://10.0.0.2:2379`.
     ///
@@ -435,13 +445,7 @@ impl ClaimStore for EtcdStore {
             true => KeeperConnection::Own,
             false => KeeperConnection::Shared,
         };
-        let lost = [Promise::RisingTokens, Promise::OneOwner, Promise::OneResult];
-        Capabilities::new("etcd")
-            .with_multi_key(MultiKey::Atomic)
-            .with_keeper(keeper)
-            .with_time_unit(Duration::from_secs(1))
-            .with_clock(JudgingClock::Leases)
-            .with_weakened(Event::Flush, &lost)
+        Self::CAPABILITIES.with_keeper(keeper)
     }
 
     /// This process's time: instants are compared by the process that made them only.

@@ -110,7 +110,8 @@ fn closed() -> StoreError {
 }
 
 impl RedbStore {
-    pub(crate) const CAPABILITIES: Capabilities = Capabilities::in_process("redb")
+    /// What it promises: the table above, in code.
+    pub const CAPABILITIES: Capabilities = Capabilities::in_process("redb")
         .with_durable(true)
         .with_weakened(Event::Flush, &[Promise::OneResult])
         .with_weakened(Event::MovedClock, &[Promise::OneResult])

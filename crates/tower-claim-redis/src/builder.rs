@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use tower_claim::engine::EngineClock;
-use tower_claim::store::{Capabilities, Event, KeeperConnection, MultiKey, Promise};
+use tower_claim::store::{Capabilities, Event, KeeperConnection, MultiKey};
 
 use crate::check::{Found, Wanted, inspect};
 use crate::link::Link;
@@ -267,19 +267,18 @@ impl RedisStoreBuilder {
     }
 
     fn capabilities(&self, connection: &Connection, own: bool, found: Found) -> Capabilities {
-        let mut capabilities = RedisStore::CAPABILITIES.with_durable(found.durable);
+        let mut capabilities = RedisStore::AT_BEST.with_durable(found.durable);
         if connection.is_cluster() && self.hash_tag.is_none() {
             capabilities = capabilities.with_multi_key(MultiKey::None);
         }
         if !own {
             capabilities = capabilities.with_keeper(KeeperConnection::Shared);
         }
-        let forgets = &[Promise::OneOwner, Promise::OneResult];
         if !found.writes_through {
-            capabilities = capabilities.with_weakened(Event::Restart, forgets);
+            capabilities = capabilities.with_weakened(Event::Restart, RedisStore::FORGETS);
         }
         if !self.wanted.durable_single_node {
-            capabilities = capabilities.with_weakened(Event::Failover, forgets);
+            capabilities = capabilities.with_weakened(Event::Failover, RedisStore::FORGETS);
         }
         capabilities
     }

@@ -124,11 +124,19 @@ struct Inner {
 }
 
 impl RedisStore {
-    /// Of one server, before it was looked at.
-    const CAPABILITIES: Capabilities = Capabilities::new("redis")
+    /// What it promises on a server of which nothing better is known: the table above, in code.
+    pub const CAPABILITIES: Capabilities = Self::AT_BEST
+        .with_weakened(Event::Failover, Self::FORGETS)
+        .with_weakened(Event::Restart, Self::FORGETS);
+
+    /// On the best of servers.
+    const AT_BEST: Capabilities = Capabilities::new("redis")
         .with_multi_key(MultiKey::Atomic)
-        .with_weakened(Event::Flush, &[Promise::OneOwner, Promise::OneResult])
+        .with_weakened(Event::Flush, Self::FORGETS)
         .with_weakened(Event::MovedClock, Promise::ALL);
+
+    /// What goes with a record that is gone.
+    const FORGETS: &[Promise] = &[Promise::OneOwner, Promise::OneResult];
 
     /// Connects to one server, with the default settings.
     ///
