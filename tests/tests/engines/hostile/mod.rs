@@ -142,7 +142,7 @@ macro_rules! every_hour {
     };
 }
 
-#[cfg(all(feature = "redis", any()))]
+#[cfg(feature = "redis")]
 every_hour!(redis, engines::Redis, engines::RedisPair);
 #[cfg(feature = "postgres")]
 every_hour!(postgres, engines::Postgres, engines::PostgresPair);

@@ -2,10 +2,10 @@
 
 #[cfg(feature = "postgres")]
 mod postgres;
-#[cfg(all(feature = "redis", any()))]
+#[cfg(feature = "redis")]
 mod redis;
 
 #[cfg(feature = "postgres")]
 pub use postgres::{Postgres, PostgresPair};
-#[cfg(all(feature = "redis", any()))]
+#[cfg(feature = "redis")]
 pub use redis::{Redis, RedisPair};
