@@ -7,7 +7,7 @@ use system_tests::servers::MovedClock;
 use tower_claim::store::{Event, Finish, Promise, Value};
 use tower_claim::{Attempt, Terms};
 
-use super::Engine;
+use super::Clocked;
 use super::scene::{ANSWER, Guard, Party, terms, within};
 use crate::suite::key;
 
@@ -15,7 +15,7 @@ const HOUR: i64 = 3600;
 
 /// An hour ahead: a hold lapses under an owner who believes in it, and a result outlives its keep. The guard
 /// knows better.
-pub async fn ahead<E: Engine>() {
+pub async fn ahead<E: Clocked>() {
     let clock = MovedClock::new();
     let engine = E::start_under(&clock).await;
     let owner = Party::at::<E>(engine.address()).await;
@@ -56,7 +56,7 @@ pub async fn ahead<E: Engine>() {
 
 /// An hour back: a dead owner's hold does not lapse until the clock is right again. Where tokens fall, the
 /// guard refuses, and the owner heals.
-pub async fn back<E: Engine>() {
+pub async fn back<E: Clocked>() {
     let clock = MovedClock::new();
     let engine = E::start_under(&clock).await;
     let relay = Relay::to(engine.address());

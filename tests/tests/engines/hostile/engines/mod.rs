@@ -1,11 +1,8 @@
 //! The engines that go through the hours.
 
+#[cfg(feature = "etcd")]
+pub mod etcd;
 #[cfg(feature = "postgres")]
-mod postgres;
+pub mod postgres;
 #[cfg(feature = "redis")]
-mod redis;
-
-#[cfg(feature = "postgres")]
-pub use postgres::{Postgres, PostgresPair};
-#[cfg(feature = "redis")]
-pub use redis::{Redis, RedisPair};
+pub mod redis;

@@ -9,28 +9,23 @@ use system_tests::servers::{self, MovedClock};
 use tower_claim::DynClaimStore;
 use tower_claim_postgres::PostgresStore;
 
-use crate::hostile::Engine;
-use crate::hostile::failover::Pair;
+use crate::hostile::{Clocked, Engine, failover};
 
-pub struct Postgres(servers::Postgres);
+pub struct Server(servers::Postgres);
 
 fn url(address: &str) -> String {
     format!("postgres://postgres@{address}/postgres")
 }
 
-async fn with_tables(server: servers::Postgres) -> Postgres {
+async fn with_tables(server: servers::Postgres) -> Server {
     let migrated = PostgresStore::migrate(&server.url()).await;
     migrated.expect("the server runs");
-    Postgres(server)
+    Server(server)
 }
 
-impl Engine for Postgres {
+impl Engine for Server {
     fn start() -> BoxFuture<'static, Self> {
         Box::pin(with_tables(servers::Postgres::start()))
-    }
-
-    fn start_under(clock: &MovedClock) -> BoxFuture<'_, Self> {
-        Box::pin(with_tables(servers::Postgres::under(clock)))
     }
 
     fn connect(address: String) -> BoxFuture<'static, Arc<dyn DynClaimStore>> {
@@ -69,19 +64,25 @@ impl Engine for Postgres {
     }
 }
 
+impl Clocked for Server {
+    fn start_under(clock: &MovedClock) -> BoxFuture<'_, Self> {
+        Box::pin(with_tables(servers::Postgres::under(clock)))
+    }
+}
+
 /// A primary, a hot standby, and the line between them.
-pub struct PostgresPair {
+pub struct Pair {
     primary: servers::Postgres,
     line: Relay,
     replica: servers::Postgres,
 }
 
-impl Pair for PostgresPair {
-    type Engine = Postgres;
+impl failover::Pair for Pair {
+    type Engine = Server;
 
     fn start() -> BoxFuture<'static, Self> {
         Box::pin(async {
-            let Postgres(primary) = with_tables(servers::Postgres::start()).await;
+            let Server(primary) = with_tables(servers::Postgres::start()).await;
             let line = Relay::to(format!("127.0.0.1:{}", primary.port()));
             let port = line.port();
             let copying = tokio::task::spawn_blocking(move || servers::Postgres::replica_of(port));

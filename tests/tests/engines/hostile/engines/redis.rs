@@ -9,18 +9,13 @@ use system_tests::servers::{self, MovedClock};
 use tower_claim::DynClaimStore;
 use tower_claim_redis::RedisStore;
 
-use crate::hostile::Engine;
-use crate::hostile::failover::Pair;
+use crate::hostile::{Clocked, Engine, failover};
 
-pub struct Redis(servers::Redis);
+pub struct Server(servers::Redis);
 
-impl Engine for Redis {
+impl Engine for Server {
     fn start() -> BoxFuture<'static, Self> {
         Box::pin(async { Self(servers::Redis::start()) })
-    }
-
-    fn start_under(clock: &MovedClock) -> BoxFuture<'_, Self> {
-        Box::pin(async { Self(servers::Redis::under(clock)) })
     }
 
     fn connect(address: String) -> BoxFuture<'static, Arc<dyn DynClaimStore>> {
@@ -55,15 +50,21 @@ impl Engine for Redis {
     }
 }
 
+impl Clocked for Server {
+    fn start_under(clock: &MovedClock) -> BoxFuture<'_, Self> {
+        Box::pin(async { Self(servers::Redis::under(clock)) })
+    }
+}
+
 /// A primary, a replica, and the line between them.
-pub struct RedisPair {
+pub struct Pair {
     primary: servers::Redis,
     line: Relay,
     replica: servers::Redis,
 }
 
-impl Pair for RedisPair {
-    type Engine = Redis;
+impl failover::Pair for Pair {
+    type Engine = Server;
 
     fn start() -> BoxFuture<'static, Self> {
         Box::pin(async {
@@ -107,7 +108,7 @@ impl Pair for RedisPair {
     }
 }
 
-impl RedisPair {
+impl Pair {
     fn wait_until(&self, ready: impl Fn(&str, &str) -> bool) {
         let until = std::time::Instant::now() + Duration::from_secs(30);
         loop {
