@@ -7,7 +7,8 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Map, Value, json};
-use tower_idempotency::NoEffect;
+use tower_claim::store::TookOver;
+use tower_idempotency::{IdempotentRun, NoEffect};
 use tower_lease_guard::Lease;
 use tower_stage::StageHandle;
 
@@ -127,12 +128,17 @@ fn describe(route: Route, parts: &Parts, flags: &Flags, n: u64) -> Map<String, V
         }
         Route::Items | Route::Accounts => Value::Null,
     };
+    let run = parts.extensions.get::<IdempotentRun>();
+    let took_over = lease
+        .and_then(Lease::took_over)
+        .or(run.and_then(IdempotentRun::took_over));
     let fields = json!({
         "n": n,
         "pid": std::process::id(),
         "tenant": tenant,
         "token": lease.map(|lease| lease.token().get()),
         "nonce": lease.map(|lease| lease.nonce().to_string()),
+        "took_over": took_over.map(|before: &TookOver| before.token.get()),
         "vary": flags.vary.as_ref().map_or(Value::Null, |name| header(name.as_str())),
         "cookie": header("cookie"),
         "authorization": header("authorization"),

@@ -67,6 +67,12 @@ impl Entry {
         }
     }
 
+    /// The grant under which it is written.
+    pub(super) fn grant(&self) -> Result<(Token, Nonce), StoreError> {
+        let nonce = self.nonce.parse().map_err(StoreError::unavailable)?;
+        Ok((self.high(), nonce))
+    }
+
     fn high(&self) -> Token {
         Token::new(self.token).unwrap_or(Token::ZERO)
     }

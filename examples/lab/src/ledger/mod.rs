@@ -2,6 +2,7 @@
 
 mod books;
 mod named;
+mod postgres;
 
 use std::sync::Arc;
 
@@ -19,7 +20,8 @@ use tower_claim::{Code, ConfigError, FenceStore, Namespace, Refusal, StoreError}
 use tower_lease_guard::{FenceError, FenceLayer, FencingToken, Lease};
 
 pub(crate) use books::{Books, Entry, MemoryBooks};
-use named::Named;
+use named::{Named, name};
+pub(crate) use postgres::PostgresBooks;
 
 /// The ledgers of one namespace. Clones share them.
 #[derive(Debug, Clone)]

@@ -5,7 +5,12 @@ use std::sync::Arc;
 use tower_claim::store::Admission;
 use tower_claim::{DynFenceStore, FenceStore, Namespace, Nonce, StoreError, Token};
 
-/// A guard's store whose resources are named `NAMESPACE/ledger/ID`.
+/// The resource that a ledger is to the guard.
+pub(super) fn name(namespace: &Namespace, id: &str) -> String {
+    format!("{}/ledger/{id}", namespace.as_str())
+}
+
+/// A guard's store whose resources are ledgers of one namespace.
 #[derive(Debug, Clone)]
 pub(super) struct Named {
     fence: Arc<dyn DynFenceStore>,
@@ -19,7 +24,7 @@ impl Named {
     }
 
     fn name(&self, id: &str) -> String {
-        format!("{}/ledger/{id}", self.namespace.as_str())
+        name(&self.namespace, id)
     }
 }
 

@@ -10,8 +10,10 @@ use tower_claim::{
     MemoryFenceStore, MemoryStore,
 };
 
+use tower_claim_postgres::PostgresStore;
+
 use super::Store;
-use crate::ledger::{Books, MemoryBooks};
+use crate::ledger::{Books, MemoryBooks, PostgresBooks};
 use crate::options::Options;
 
 /// How long a store may take to answer for the first time.
@@ -39,30 +41,31 @@ pub(crate) enum OpenError {
     Store(Box<dyn Error + Send + Sync>),
 }
 
-/// The whole chain of causes, on one line.
+/// One line. The engines' errors say their causes themselves.
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let error: &dyn Error = match self {
-            OpenError::Config(error) => error,
-            OpenError::Store(error) => &**error,
+        let said = match self {
+            OpenError::Config(error) => error.to_string(),
+            OpenError::Store(error) => error.to_string(),
         };
-        let mut said = error.to_string();
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            let more = error.to_string();
-            // Some errors say their cause themselves.
-            if !said.contains(&more) {
-                said = format!("{said}: {more}");
-            }
-            cause = error.source();
-        }
         f.write_str(&said.split_whitespace().collect::<Vec<_>>().join(" "))
     }
 }
 
-impl From<ConfigError> for OpenError {
-    fn from(error: ConfigError) -> Self {
-        OpenError::Config(error)
+/// Says the causes of an error as well: those of the clients say little alone.
+fn with_causes(error: Box<dyn Error + Send + Sync>) -> OpenError {
+    let mut said = format!("the ledger: {error}");
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        said = format!("{said}: {error}");
+        cause = error.source();
+    }
+    OpenError::Store(said.into())
+}
+
+impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for OpenError {
+    fn from(error: E) -> Self {
+        OpenError::Store(error.into())
     }
 }
 
@@ -79,17 +82,25 @@ impl Store {
     }
 
     async fn connect(&self, options: &Options) -> Result<Opened, OpenError> {
+        let namespace = &options.namespace;
         match self {
             Store::Memory => {
                 let store = MemoryStore::builder()
                     .memory_limit(options.memory_limit)
-                    .build()?;
+                    .build()
+                    .map_err(OpenError::Config)?;
                 let fence = MemoryFenceStore::new();
                 Ok(Opened::new(store, fence, MemoryBooks::default()))
             }
             Store::Redb(_) => Err(not_yet("redb:")),
             Store::Redis(_) => Err(not_yet("redis:")),
-            Store::Postgres(_) => Err(not_yet("postgres:")),
+            Store::Postgres(url) => {
+                PostgresStore::migrate(url).await?;
+                let store = PostgresStore::connect(url).await?;
+                let books = PostgresBooks::connect(url, store.clone(), namespace).await;
+                let books = books.map_err(with_causes)?;
+                Ok(Opened::new(store.clone(), store, books))
+            }
             #[cfg(feature = "etcd")]
             Store::Etcd(_) => Err(not_yet("etcd:")),
         }
