@@ -14,6 +14,11 @@ pub fn path(program: &str) -> PathBuf {
 }
 
 fn build() -> PathBuf {
+    let features: &[&str] = if cfg!(feature = "etcd") {
+        &["--features", "lab/etcd,demo/etcd"]
+    } else {
+        &[]
+    };
     let build = Command::new(env!("CARGO"))
         .args([
             "build",
@@ -25,6 +30,7 @@ fn build() -> PathBuf {
             "--message-format",
             "json",
         ])
+        .args(features)
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
         .stderr(Stdio::inherit())
         .output()

@@ -4,15 +4,30 @@ use http::Method;
 use system_tests::client::{Call, call, get, post, until};
 use system_tests::programs::Lab;
 
+use super::engines::{Engine, on_each_engine};
 use super::{effects, number, wait_live};
 
 fn put(lab: &Lab, path: &str) -> Call {
     call(lab.address(), Method::PUT, path)
 }
 
-#[tokio::test]
-async fn a_leased_write_reaches_the_ledger() {
-    let lab = Lab::start(&[]);
+on_each_engine!(
+    a_leased_write_reaches_the_ledger,
+    a_second_owner_is_refused_while_the_first_works,
+    the_release_is_answered_before_the_last_byte,
+    both_accounts_are_leased_and_opposite_orders_do_not_lock_up,
+    the_fence_compares_token_nonce_and_resource,
+    a_client_that_leaves_frees_the_account,
+    an_encoded_account_is_written_to_under_its_own_name;
+    with short spans:
+    work_without_renewal_is_cancelled_at_the_end_of_its_lease,
+    with_renewal_a_lease_outlives_its_length,
+    a_paused_owner_cannot_write_after_a_takeover,
+    a_blocked_owner_is_taken_over_and_its_late_write_is_refused,
+);
+
+async fn a_leased_write_reaches_the_ledger(on: Engine) {
+    let lab = on.lab(&[]);
     let mut last = 0;
     for n in 1..=3 {
         let answer = put(&lab, "/accounts/7").send().await;
@@ -39,9 +54,8 @@ async fn a_leased_write_reaches_the_ledger() {
     );
 }
 
-#[tokio::test]
-async fn a_second_owner_is_refused_while_the_first_works() {
-    let lab = Lab::start(&[]);
+async fn a_second_owner_is_refused_while_the_first_works(on: Engine) {
+    let lab = on.lab(&[]);
     let first = tokio::spawn(put(&lab, "/accounts/7").lab("delay=3000").send());
     until(
         "the first works",
@@ -72,9 +86,8 @@ async fn a_second_owner_is_refused_while_the_first_works() {
     assert_eq!(first.await.unwrap().status, 200);
 }
 
-#[tokio::test]
-async fn the_release_is_answered_before_the_last_byte() {
-    let lab = Lab::start(&[]);
+async fn the_release_is_answered_before_the_last_byte(on: Engine) {
+    let lab = on.lab(&[]);
     for round in 0..100 {
         let flags = [
             "",
@@ -92,9 +105,8 @@ async fn the_release_is_answered_before_the_last_byte() {
     assert_eq!(effects(&lab, "PUT /accounts/7").await, 100);
 }
 
-#[tokio::test]
-async fn both_accounts_are_leased_and_opposite_orders_do_not_lock_up() {
-    let lab = Lab::start(&[]);
+async fn both_accounts_are_leased_and_opposite_orders_do_not_lock_up(on: Engine) {
+    let lab = on.lab(&[]);
     let calls = (0..20).map(|i| {
         let path = if i % 2 == 0 {
             "/accounts/a?also=b"
@@ -121,9 +133,8 @@ async fn both_accounts_are_leased_and_opposite_orders_do_not_lock_up() {
     );
 }
 
-#[tokio::test]
-async fn work_without_renewal_is_cancelled_at_the_end_of_its_lease() {
-    let lab = Lab::start(&["--lease", "200ms", "--renew", "off"]);
+async fn work_without_renewal_is_cancelled_at_the_end_of_its_lease(on: Engine) {
+    let lab = on.lab(&["--lease", "200ms", "--renew", "off"]);
     let answer = put(&lab, "/accounts/7").lab("delay=5000").send().await;
     assert_eq!(
         (answer.status.as_u16(), answer.code().as_str()),
@@ -143,9 +154,8 @@ async fn work_without_renewal_is_cancelled_at_the_end_of_its_lease() {
     .await;
 }
 
-#[tokio::test]
-async fn with_renewal_a_lease_outlives_its_length() {
-    let lab = Lab::start(&["--lease", "300ms"]);
+async fn with_renewal_a_lease_outlives_its_length(on: Engine) {
+    let lab = on.lab(&["--lease", "300ms"]);
     let slow = tokio::spawn(put(&lab, "/accounts/7").lab("delay=1500").send());
     until("it works", || effects(&lab, "PUT /accounts/7"), |n| *n == 1).await;
     let mut refused = 0;
@@ -158,9 +168,8 @@ async fn with_renewal_a_lease_outlives_its_length() {
     assert!(refused > 3, "refused {refused} times");
 }
 
-#[tokio::test]
-async fn the_fence_compares_token_nonce_and_resource() {
-    let lab = Lab::start(&[]);
+async fn the_fence_compares_token_nonce_and_resource(on: Engine) {
+    let lab = on.lab(&[]);
     let (a, b) = ("a".repeat(32), "b".repeat(32));
     let write = |line: String| put(&lab, "/ledger/7").header("fencing-token", line).send();
     assert_eq!(put(&lab, "/ledger/7").send().await.code(), "token-missing");
@@ -205,9 +214,8 @@ async fn the_fence_compares_token_nonce_and_resource() {
     assert_eq!(number(&effects, "total"), 0, "the ledger counts no effects");
 }
 
-#[tokio::test]
-async fn a_paused_owner_cannot_write_after_a_takeover() {
-    let lab = Lab::start(&["--lease", "200ms", "--renew", "off"]);
+async fn a_paused_owner_cannot_write_after_a_takeover(on: Engine) {
+    let lab = on.lab(&["--lease", "200ms", "--renew", "off"]);
     let zombie = put(&lab, "/accounts/7")
         .lab("write=off")
         .send()
@@ -230,9 +238,8 @@ async fn a_paused_owner_cannot_write_after_a_takeover() {
     );
 }
 
-#[tokio::test]
-async fn a_client_that_leaves_frees_the_account() {
-    let lab = Lab::start(&[]);
+async fn a_client_that_leaves_frees_the_account(on: Engine) {
+    let lab = on.lab(&[]);
     let first = tokio::spawn(post(lab.address(), "/accounts/7").lab("delay=20000").open());
     wait_live(&lab, "/accounts/{id}", 1).await;
     first.abort();
@@ -240,9 +247,8 @@ async fn a_client_that_leaves_frees_the_account() {
     until("the account is free", ask, |answer| answer.status == 200).await;
 }
 
-#[tokio::test]
-async fn an_encoded_account_is_written_to_under_its_own_name() {
-    let lab = Lab::start(&[]);
+async fn an_encoded_account_is_written_to_under_its_own_name(on: Engine) {
+    let lab = on.lab(&[]);
     for id in ["a%20b", "a%2Fb", "caf%C3%A9", "a%25b", "a%3Bb", "%22q%22"] {
         let answer = put(&lab, &format!("/accounts/{id}")).send().await;
         assert_eq!(answer.status, 200, "{id}: {answer:?}");
@@ -257,9 +263,8 @@ async fn an_encoded_account_is_written_to_under_its_own_name() {
     assert_eq!(plain["high_water"], 0);
 }
 
-#[tokio::test]
-async fn a_blocked_owner_is_taken_over_and_its_late_write_is_refused() {
-    let lab = Lab::start(&["--lease", "200ms", "--renew", "off"]);
+async fn a_blocked_owner_is_taken_over_and_its_late_write_is_refused(on: Engine) {
+    let lab = on.lab(&["--lease", "200ms", "--renew", "off"]);
     let zombie = tokio::spawn(put(&lab, "/accounts/7").lab("block=4000").send());
     until(
         "the first blocks its thread",

@@ -2,15 +2,19 @@
 
 use futures_util::future::join_all;
 use system_tests::client::post;
-use system_tests::programs::Lab;
 
 use super::effects;
+use super::engines::{Engine, on_each_engine};
 
 const PATH: &str = "/classrooms/7/announcement";
 
-#[tokio::test]
-async fn it_is_sent_once_also_on_one_thread() {
-    let lab = Lab::start_with(&["--on-busy", "wait:5s"], &[("TOKIO_WORKER_THREADS", "1")]);
+on_each_engine!(
+    it_is_sent_once_also_on_one_thread,
+    tenants_have_classrooms_of_their_own,
+);
+
+async fn it_is_sent_once_also_on_one_thread(on: Engine) {
+    let lab = on.lab_with(&["--on-busy", "wait:5s"], &[("TOKIO_WORKER_THREADS", "1")]);
     for i in 0..50 {
         let answer = post(lab.address(), PATH)
             .body(format!("text {i}"))
@@ -38,9 +42,8 @@ async fn it_is_sent_once_also_on_one_thread() {
     assert_eq!(effects(&lab, &format!("POST {other}")).await, 1);
 }
 
-#[tokio::test]
-async fn tenants_have_classrooms_of_their_own() {
-    let lab = Lab::start(&[]);
+async fn tenants_have_classrooms_of_their_own(on: Engine) {
+    let lab = on.lab(&[]);
     for tenant in ["a", "b", "a"] {
         assert_eq!(
             post(lab.address(), PATH)

@@ -3,11 +3,16 @@
 mod accounts;
 mod board;
 mod classrooms;
+mod engines;
 mod flags;
 mod items;
 mod operators;
 mod orders;
+#[cfg(any(feature = "redis", feature = "postgres", feature = "etcd"))]
+mod processes;
+mod restart;
 mod start;
+mod stores;
 
 use serde_json::Value;
 use system_tests::client::{Answer, get};

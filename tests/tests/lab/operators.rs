@@ -5,10 +5,16 @@ use system_tests::client::{call, get, post, until};
 use system_tests::programs::Lab;
 
 use super::effects;
+use super::engines::{Engine, on_each_engine};
 
-#[tokio::test]
-async fn claims_are_listed_without_their_business_keys() {
-    let lab = Lab::start(&[]);
+on_each_engine!(
+    claims_are_listed_without_their_business_keys,
+    a_store_that_is_down_refuses_and_runs_nothing,
+    lost_and_doubled_replies_have_the_effect_of_one,
+);
+
+async fn claims_are_listed_without_their_business_keys(on: Engine) {
+    let lab = on.lab(&[]);
     post(lab.address(), "/orders")
         .key("my-secret-key")
         .send()
@@ -83,9 +89,8 @@ async fn operators_show_their_token() {
     );
 }
 
-#[tokio::test]
-async fn a_store_that_is_down_refuses_and_runs_nothing() {
-    let lab = Lab::start(&[]);
+async fn a_store_that_is_down_refuses_and_runs_nothing(on: Engine) {
+    let lab = on.lab(&[]);
     assert_eq!(
         post(lab.address(), "/orders")
             .key("old")
@@ -139,9 +144,8 @@ async fn a_store_that_is_down_refuses_and_runs_nothing() {
     );
 }
 
-#[tokio::test]
-async fn lost_and_doubled_replies_have_the_effect_of_one() {
-    let lab = Lab::start(&[]);
+async fn lost_and_doubled_replies_have_the_effect_of_one(on: Engine) {
+    let lab = on.lab(&[]);
     for (i, fault) in [
         "lose-reply:1",
         "lose-reply:2",

@@ -6,11 +6,25 @@ use http::Method;
 use system_tests::client::{call, get, post, until};
 use system_tests::programs::Lab;
 
+use super::engines::{Engine, on_each_engine};
 use super::{effects, number};
 
-#[tokio::test]
-async fn a_repeat_gets_the_first_answer() {
-    let lab = Lab::start(&[]);
+on_each_engine!(
+    a_repeat_gets_the_first_answer,
+    another_payload_under_the_key_is_422_also_while_the_first_runs,
+    fifty_at_once_run_once,
+    waiting_repeats_get_the_answer_when_it_is_there,
+    a_hang_up_does_not_stop_the_handler,
+    failures_and_rejections_free_the_key,
+    tenants_do_not_meet_and_denied_ones_get_nothing,
+    a_large_response_is_sent_whole_and_never_run_again;
+    with short spans:
+    a_lapsed_run_is_taken_over_and_its_late_answer_is_not_kept,
+    an_outcome_is_forgotten_after_its_retention_only,
+);
+
+async fn a_repeat_gets_the_first_answer(on: Engine) {
+    let lab = on.lab(&[]);
     let first = post(lab.address(), "/orders")
         .key("k")
         .body("{\"a\":1}")
@@ -47,9 +61,8 @@ async fn a_repeat_gets_the_first_answer() {
     assert_eq!(effects(&lab, "POST /orders").await, 1);
 }
 
-#[tokio::test]
-async fn another_payload_under_the_key_is_422_also_while_the_first_runs() {
-    let lab = Lab::start(&[]);
+async fn another_payload_under_the_key_is_422_also_while_the_first_runs(on: Engine) {
+    let lab = on.lab(&[]);
     let first = tokio::spawn(
         post(lab.address(), "/orders")
             .key("k")
@@ -109,9 +122,8 @@ async fn another_payload_under_the_key_is_422_also_while_the_first_runs() {
     );
 }
 
-#[tokio::test]
-async fn fifty_at_once_run_once() {
-    let lab = Lab::start(&[]);
+async fn fifty_at_once_run_once(on: Engine) {
+    let lab = on.lab(&[]);
     let calls = (0..50).map(|_| {
         tokio::spawn(
             post(lab.address(), "/orders")
@@ -134,9 +146,8 @@ async fn fifty_at_once_run_once() {
     assert_eq!(effects(&lab, "POST /orders").await, 1);
 }
 
-#[tokio::test]
-async fn waiting_repeats_get_the_answer_when_it_is_there() {
-    let lab = Lab::start(&["--on-busy", "wait:5s"]);
+async fn waiting_repeats_get_the_answer_when_it_is_there(on: Engine) {
+    let lab = on.lab(&["--on-busy", "wait:5s"]);
     let calls = (0..10).map(|_| {
         tokio::spawn(
             post(lab.address(), "/orders")
@@ -154,7 +165,7 @@ async fn waiting_repeats_get_the_answer_when_it_is_there() {
     assert_eq!(replays, 9);
     assert_eq!(effects(&lab, "POST /orders").await, 1);
 
-    let lab = Lab::start(&["--on-busy", "wait:200ms"]);
+    let lab = on.lab(&["--on-busy", "wait:200ms"]);
     let first = tokio::spawn(
         post(lab.address(), "/orders")
             .key("k")
@@ -176,9 +187,8 @@ async fn waiting_repeats_get_the_answer_when_it_is_there() {
     first.abort();
 }
 
-#[tokio::test]
-async fn a_hang_up_does_not_stop_the_handler() {
-    let lab = Lab::start(&[]);
+async fn a_hang_up_does_not_stop_the_handler(on: Engine) {
+    let lab = on.lab(&[]);
     let first = tokio::spawn(
         post(lab.address(), "/orders")
             .key("k")
@@ -198,9 +208,8 @@ async fn a_hang_up_does_not_stop_the_handler() {
     assert_eq!(effects(&lab, "POST /orders").await, 1);
 }
 
-#[tokio::test]
-async fn failures_and_rejections_free_the_key() {
-    let lab = Lab::start(&[]);
+async fn failures_and_rejections_free_the_key(on: Engine) {
+    let lab = on.lab(&[]);
     for flags in [
         "panic",
         "status=500",
@@ -242,9 +251,8 @@ async fn failures_and_rejections_free_the_key() {
     );
 }
 
-#[tokio::test]
-async fn tenants_do_not_meet_and_denied_ones_get_nothing() {
-    let lab = Lab::start(&[]);
+async fn tenants_do_not_meet_and_denied_ones_get_nothing(on: Engine) {
+    let lab = on.lab(&[]);
     for tenant in ["t1", "t2"] {
         let answer = post(lab.address(), "/orders")
             .key("k")
@@ -274,7 +282,7 @@ async fn tenants_do_not_meet_and_denied_ones_get_nothing() {
         .await;
     assert_eq!(denied.status, 403);
 
-    let strict = Lab::start(&["--require-tenant", "on"]);
+    let strict = on.lab(&["--require-tenant", "on"]);
     let answer = post(strict.address(), "/orders").key("k").send().await;
     assert_eq!(
         (answer.status.as_u16(), answer.code().as_str()),
@@ -384,9 +392,8 @@ async fn a_large_upload_is_413_and_stores_nothing() {
     );
 }
 
-#[tokio::test]
-async fn a_large_response_is_sent_whole_and_never_run_again() {
-    let lab = Lab::start(&["--max-response", "1KiB"]);
+async fn a_large_response_is_sent_whole_and_never_run_again(on: Engine) {
+    let lab = on.lab(&["--max-response", "1KiB"]);
     for (key, flags) in [
         ("long", "size=10000"),
         ("one-over", "size=1025"),
@@ -417,9 +424,8 @@ async fn a_large_response_is_sent_whole_and_never_run_again() {
     assert_eq!(effects(&lab, "POST /orders").await, 4);
 }
 
-#[tokio::test]
-async fn a_lapsed_run_is_taken_over_and_its_late_answer_is_not_kept() {
-    let lab = Lab::start(&["--lease", "200ms", "--renew", "off"]);
+async fn a_lapsed_run_is_taken_over_and_its_late_answer_is_not_kept(on: Engine) {
+    let lab = on.lab(&["--lease", "200ms", "--renew", "off"]);
     let first = tokio::spawn(
         post(lab.address(), "/orders")
             .key("k")
@@ -451,9 +457,8 @@ async fn a_lapsed_run_is_taken_over_and_its_late_answer_is_not_kept() {
     assert_eq!(effects(&lab, "POST /orders").await, 2);
 }
 
-#[tokio::test]
-async fn an_outcome_is_forgotten_after_its_retention_only() {
-    let lab = Lab::start(&["--retention", "400ms"]);
+async fn an_outcome_is_forgotten_after_its_retention_only(on: Engine) {
+    let lab = on.lab(&["--retention", "400ms"]);
     assert_eq!(
         post(lab.address(), "/orders").key("k").send().await.status,
         201

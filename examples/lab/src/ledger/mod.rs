@@ -3,6 +3,7 @@
 mod books;
 mod named;
 mod postgres;
+mod redis;
 
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ use tower_lease_guard::{FenceError, FenceLayer, FencingToken, Lease};
 pub(crate) use books::{Books, Entry, MemoryBooks};
 use named::{Named, name};
 pub(crate) use postgres::PostgresBooks;
+pub(crate) use redis::RedisBooks;
 
 /// The ledgers of one namespace. Clones share them.
 #[derive(Debug, Clone)]

@@ -11,9 +11,11 @@ use tower_claim::{
 };
 
 use tower_claim_postgres::PostgresStore;
+use tower_claim_redb::RedbStore;
+use tower_claim_redis::RedisStore;
 
 use super::Store;
-use crate::ledger::{Books, MemoryBooks, PostgresBooks};
+use crate::ledger::{Books, MemoryBooks, PostgresBooks, RedisBooks};
 use crate::options::Options;
 
 /// How long a store may take to answer for the first time.
@@ -92,8 +94,17 @@ impl Store {
                 let fence = MemoryFenceStore::new();
                 Ok(Opened::new(store, fence, MemoryBooks::default()))
             }
-            Store::Redb(_) => Err(not_yet("redb:")),
-            Store::Redis(_) => Err(not_yet("redis:")),
+            Store::Redb(path) => {
+                let store = RedbStore::open(path)?;
+                let fence = store.fence_store();
+                Ok(Opened::new(store, fence, MemoryBooks::default()))
+            }
+            Store::Redis(url) => {
+                let store = RedisStore::connect(url).await?;
+                let books = RedisBooks::connect(url, namespace).await;
+                let books = books.map_err(|error| with_causes(error.into()))?;
+                Ok(Opened::new(store.clone(), store, books))
+            }
             Store::Postgres(url) => {
                 PostgresStore::migrate(url).await?;
                 let store = PostgresStore::connect(url).await?;
