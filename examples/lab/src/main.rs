@@ -43,13 +43,6 @@ async fn main() -> ExitCode {
     let options = Options::try_parse().unwrap_or_else(|error| refuse(&error));
     let store = options.check().and_then(|()| options.store());
     let store = store.unwrap_or_else(|reason| refuse_value(reason));
-    let workers = match workers::start() {
-        Ok(workers) => workers,
-        Err(error) => {
-            tracing::error!("the lab cannot start its workers: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
     let opened = match store.open(&options).await {
         Ok(opened) => opened,
         Err(OpenError::Config(error)) => refuse_value(error.to_string()),
@@ -66,6 +59,13 @@ async fn main() -> ExitCode {
             engine.engine
         );
     }
+    let workers = match workers::start() {
+        Ok(workers) => workers,
+        Err(error) => {
+            tracing::error!("the lab cannot start its workers: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
     let app = App::build(&options, &opened, workers.handle())
         .unwrap_or_else(|error| refuse_value(error.to_string()));
     let served = serve(&options, app).await;

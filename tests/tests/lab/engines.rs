@@ -74,7 +74,7 @@ pub(super) struct Place {
     engine: Engine,
     store: String,
     namespace: String,
-    folder: Option<tempfile::TempDir>,
+    _folder: Option<tempfile::TempDir>,
 }
 
 impl Engine {
@@ -114,7 +114,7 @@ impl Engine {
             }
         };
         Place {
-            folder,
+            _folder: folder,
             ..Place::at(self, store)
         }
     }
@@ -129,7 +129,7 @@ impl Place {
             engine,
             store,
             namespace: format!("test-{n}"),
-            folder: None,
+            _folder: None,
         }
     }
 

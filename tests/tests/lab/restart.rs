@@ -1,11 +1,12 @@
 //! A lab that ends and starts again over the same store.
 
-use std::process::Command;
 use std::time::Duration;
 
 use http::Method;
 use system_tests::client::{call, post, until};
-use system_tests::programs::{Lab, path, run_within};
+#[cfg(feature = "postgres")]
+use system_tests::programs::path;
+use system_tests::programs::{Lab, run_within};
 
 use super::engines::Engine;
 use super::{effects, number};

@@ -34,8 +34,6 @@ fn what_is_not_built_yet_ends_with_2_and_says_so() {
         (&["--on-lapse", "hold"], "--on-lapse"),
         (&["--flight-keep", "1s"], "--flight-keep"),
         (&["--cooling", "1s"], "--cooling"),
-        (&["--store", "redis://127.0.0.1:6379/0"], "--store redis:"),
-        (&["--store", "postgres://localhost/x"], "--store postgres:"),
     ] {
         let end = run("lab", args);
         assert_eq!(end.status.code(), Some(2), "{args:?}");

@@ -1,6 +1,8 @@
 //! `/ledger/{id}`: what a leased write reaches, behind the fence.
 
 mod books;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod named;
 mod postgres;
 mod redis;
@@ -21,6 +23,8 @@ use tower_claim::{Code, ConfigError, FenceStore, Namespace, Refusal, StoreError}
 use tower_lease_guard::{FenceError, FenceLayer, FencingToken, Lease};
 
 pub(crate) use books::{Books, Entry, MemoryBooks};
+#[cfg(feature = "etcd")]
+pub(crate) use etcd::EtcdBooks;
 use named::{Named, name};
 pub(crate) use postgres::PostgresBooks;
 pub(crate) use redis::RedisBooks;

@@ -10,11 +10,15 @@ use tower_claim::{
     MemoryFenceStore, MemoryStore,
 };
 
+#[cfg(feature = "etcd")]
+use tower_claim_etcd::{EtcdFenceStore, EtcdStore};
 use tower_claim_postgres::PostgresStore;
 use tower_claim_redb::RedbStore;
 use tower_claim_redis::RedisStore;
 
 use super::Store;
+#[cfg(feature = "etcd")]
+use crate::ledger::EtcdBooks;
 use crate::ledger::{Books, MemoryBooks, PostgresBooks, RedisBooks};
 use crate::options::Options;
 
@@ -113,16 +117,15 @@ impl Store {
                 Ok(Opened::new(store.clone(), store, books))
             }
             #[cfg(feature = "etcd")]
-            Store::Etcd(_) => Err(not_yet("etcd:")),
+            Store::Etcd(nodes) => {
+                let store = EtcdStore::builder().endpoints(nodes).connect().await?;
+                let fence = EtcdFenceStore::new(&store);
+                let books = EtcdBooks::connect(nodes, namespace).await;
+                let books = books.map_err(|error| with_causes(error.into()))?;
+                Ok(Opened::new(store, fence, books))
+            }
         }
     }
-}
-
-fn not_yet(scheme: &str) -> OpenError {
-    OpenError::Config(ConfigError::new(
-        "store",
-        format!("not yet: --store {scheme}"),
-    ))
 }
 
 impl Opened {
