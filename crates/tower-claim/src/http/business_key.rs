@@ -4,8 +4,9 @@ use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
 
+use super::KeyWeakness;
 use crate::key::KeyBuilder;
-use crate::{Code, Refusal};
+use crate::{Clock, Code, Refusal};
 
 /// The longest business key, in bytes.
 const MAX_LEN: usize = 255;
@@ -56,6 +57,12 @@ impl BusinessKey {
             Inner::Client(text) => Some(text),
             Inner::Named(_) | Inner::Fields(_) => None,
         }
+    }
+
+    /// Why the key is not likely to name an intent, if there is a reason. Keys that the server made are not
+    /// judged.
+    pub fn weakness(&self, clock: &dyn Clock) -> Option<KeyWeakness> {
+        KeyWeakness::of(self.as_client_text()?, clock)
     }
 
     /// Adds the key to a record key: its origin first, then each part behind its length.
@@ -211,6 +218,8 @@ pub enum InvalidKey {
     Repeated,
     /// Not of the syntax the layer asks for.
     Syntax,
+    /// It is to be derived from a part of the request that cannot be read.
+    Unreadable,
 }
 
 impl InvalidKey {
@@ -221,6 +230,9 @@ impl InvalidKey {
             Self::Character => "a business key is printable ASCII",
             Self::Repeated => "one business key, not several",
             Self::Syntax => "write the business key as a quoted string, like \"8e03978e\"",
+            Self::Unreadable => {
+                "the part of the request that makes its business key cannot be read"
+            }
         }
     }
 }
