@@ -151,6 +151,14 @@ impl Shared {
         }
     }
 
+    /// Whether there is a record of this key that binds.
+    pub(crate) async fn is_taken(&self, key: Key) -> Result<bool, Reply> {
+        match self.keeper.store().dyn_peek(key).await {
+            Ok(record) => Ok(record.is_some_and(|record| record.state != State::Free)),
+            Err(error) => Err(self.store_failed(&error)),
+        }
+    }
+
     fn replay(&self, done: &DoneRecord) -> Reply {
         let Value::Kept(bytes) = &done.value else {
             self.counters.not_kept.add();

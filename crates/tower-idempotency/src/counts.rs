@@ -53,6 +53,8 @@ counts! {
     store_failures,
     /// Other refusals: keys, scopes, bodies, limits, shutdown.
     other_refusals,
+    /// Keys that are not likely to name an intent ([`OnWeakKey`](crate::OnWeakKey)), refused or not.
+    weak_keys,
     /// Outcomes kept with their response.
     kept,
     /// Outcomes kept without their response.

@@ -4,13 +4,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use http::request::Parts;
-use tower_claim::http::{BusinessKey, Gate, InvalidKey, KeySource, Mode};
-use tower_claim::{Code, Key, Namespace, Refusal, Use};
+use tower_claim::http::{BusinessKey, Gate, InvalidKey, KeySource, Mode, original_uri};
+use tower_claim::{Clock, Code, Key, KeyBuilder, Namespace, Refusal, Use};
 
 use crate::counts::Counters;
+use crate::derived::Derived;
 use crate::fingerprint::Bound;
 use crate::layer::LayerId;
 use crate::run::IdempotentRun;
+use crate::weak::{self, OnWeakKey, Warned};
 
 type ScopeFn = dyn Fn(&Parts) -> Option<String> + Send + Sync;
 
@@ -19,7 +21,8 @@ type ScopeFn = dyn Fn(&Parts) -> Option<String> + Send + Sync;
 pub(crate) struct EntryRules {
     pub(crate) layer: LayerId,
     pub(crate) gate: Gate,
-    pub(crate) source: KeySource,
+    pub(crate) source: Source,
+    pub(crate) on_weak_key: OnWeakKey,
     pub(crate) require_key: bool,
     pub(crate) scope: Option<Arc<ScopeFn>>,
     pub(crate) require_scope: bool,
@@ -27,39 +30,64 @@ pub(crate) struct EntryRules {
     pub(crate) bound: Bound,
 }
 
+/// Where keys come from.
+#[derive(Debug, Clone)]
+pub(crate) enum Source {
+    /// The head alone.
+    Head(KeySource),
+    /// Named fields, perhaps of the body.
+    Fields(Derived),
+}
+
 /// What is done with a request.
 pub(crate) enum Entry {
     /// None of our business.
     Pass,
     Refuse(Refusal),
-    Guard(Guarded),
+    Guard(Ticket),
+}
+
+/// A request that is guarded, as far as its head tells.
+pub(crate) enum Ticket {
+    Keyed(Guarded),
+    /// Its body names the key, which was begun with its scope.
+    ByBody(KeyBuilder),
 }
 
 /// A request with a key.
 pub(crate) struct Guarded {
     pub(crate) key: Key,
     pub(crate) business_key: BusinessKey,
+    /// The key it had a moment ago, when the last window ended: it counts while there is a record of it.
+    pub(crate) before: Option<(Key, BusinessKey)>,
+}
+
+/// What is seen beside the request.
+pub(crate) struct Sight<'a> {
+    pub(crate) counters: &'a Counters,
+    pub(crate) clock: &'a dyn Clock,
+    pub(crate) warned: &'a Warned,
 }
 
 impl EntryRules {
     /// Allocates nothing for a request that is none of our business.
-    pub(crate) fn look_at(&self, parts: &Parts, counters: &Counters) -> Entry {
+    pub(crate) fn look_at(&self, parts: &Parts, sight: &Sight<'_>) -> Entry {
         let mode = self.gate.mode(parts);
         if mode == Mode::Off {
             return Entry::Pass;
         }
-        let entry = match self.read(parts) {
+        let entry = match self.read(parts, sight) {
             Ok(None) => return Entry::Pass,
             // A layer value on a route and on the router around it is one guard, not two; also where
             // something between them took the key off.
             Ok(Some(_)) | Err(_) if self.is_within(parts) => return Entry::Pass,
-            Ok(Some(guarded)) => Entry::Guard(guarded),
+            Ok(Some(ticket)) => Entry::Guard(ticket),
             Err(refusal) => Entry::Refuse(refusal),
         };
         if mode == Mode::Observe {
             match entry {
-                Entry::Refuse(_) => counters.observed_refusals.add(),
-                _ => counters.observed.add(),
+                Entry::Refuse(_) => sight.counters.observed_refusals.add(),
+                _ => sight.counters.observed.add(),
             }
             return Entry::Pass;
         }
@@ -73,29 +101,94 @@ impl EntryRules {
             .is_some_and(|run| run.is_of(self.layer))
     }
 
-    fn read(&self, parts: &Parts) -> Result<Option<Guarded>, Refusal> {
-        let Some(business_key) = self.source.read(parts).map_err(|why| self.invalid(why))? else {
-            return if self.require_key {
-                Err(self.missing())
-            } else {
-                Ok(None)
-            };
+    fn read(&self, parts: &Parts, sight: &Sight<'_>) -> Result<Option<Ticket>, Refusal> {
+        let guarded = match &self.source {
+            Source::Head(source) => {
+                let key = source.read(parts).map_err(|why| self.invalid(why))?;
+                let Some(business_key) = key else {
+                    return self.without_key();
+                };
+                self.judge(&business_key, parts, sight)?;
+                Guarded {
+                    key: business_key.add_to(self.scoped(parts)?).build(),
+                    business_key,
+                    before: None,
+                }
+            }
+            Source::Fields(derived) if derived.needs_body() => {
+                return self.scoped(parts).map(Ticket::ByBody).map(Some);
+            }
+            Source::Fields(derived) => {
+                let now = sight.clock.unix_time();
+                match derived.read(&self.scoped(parts)?, parts, &[], now)? {
+                    Some(guarded) => guarded,
+                    None => return self.without_key(),
+                }
+            }
         };
+        Ok(Some(Ticket::Keyed(guarded)))
+    }
+
+    /// The key of a request whose body was read.
+    pub(crate) fn read_body(
+        &self,
+        scoped: &KeyBuilder,
+        parts: &Parts,
+        body: &[u8],
+        clock: &dyn Clock,
+    ) -> Result<Option<Guarded>, Refusal> {
+        let Source::Fields(derived) = &self.source else {
+            return Ok(None);
+        };
+        match derived.read(scoped, parts, body, clock.unix_time())? {
+            Some(guarded) => Ok(Some(guarded)),
+            None => self.without_key(),
+        }
+    }
+
+    fn without_key<T>(&self) -> Result<Option<T>, Refusal> {
+        if self.require_key {
+            Err(self.missing())
+        } else {
+            Ok(None)
+        }
+    }
+
+    fn judge(&self, key: &BusinessKey, parts: &Parts, sight: &Sight<'_>) -> Result<(), Refusal> {
+        if self.on_weak_key == OnWeakKey::Allow {
+            return Ok(());
+        }
+        let Some(weakness) = key.weakness(sight.clock) else {
+            return Ok(());
+        };
+        sight.counters.weak_keys.add();
+        if self.on_weak_key == OnWeakKey::Refuse {
+            return Err(weak::refusal(weakness));
+        }
+        let uri = original_uri(&parts.extensions, &parts.uri);
+        sight.warned.warn(weakness, uri.path());
+        Ok(())
+    }
+
+    fn scoped(&self, parts: &Parts) -> Result<KeyBuilder, Refusal> {
         let scope = self.scope.as_ref().and_then(|scope| scope(parts));
         let key = Key::builder(Use::Idempotency, &self.namespace);
-        let key = match &scope {
-            Some(scope) => key.part("scope").part(scope),
-            None if self.require_scope => return Err(Refusal::new(Code::ScopeMissing)),
-            None => key.part("shared"),
-        };
-        Ok(Some(Guarded {
-            key: business_key.add_to(key).build(),
-            business_key,
-        }))
+        match &scope {
+            Some(scope) => Ok(key.part("scope").part(scope)),
+            None if self.require_scope => Err(Refusal::new(Code::ScopeMissing)),
+            None => Ok(key.part("shared")),
+        }
+    }
+
+    fn header(&self) -> Option<&http::HeaderName> {
+        match &self.source {
+            Source::Head(source) => source.header_name(),
+            Source::Fields(_) => None,
+        }
     }
 
     fn invalid(&self, why: InvalidKey) -> Refusal {
-        match self.source.header_name() {
+        match self.header() {
             Some(name) => {
                 Refusal::new(Code::KeyInvalid).with_detail(format!("in the header {name}: {why}"))
             }
@@ -105,7 +198,7 @@ impl EntryRules {
 
     fn missing(&self) -> Refusal {
         let refusal = Refusal::new(Code::KeyMissing);
-        match self.source.header_name() {
+        match self.header() {
             Some(name) => refusal.with_detail(format!("send the header {name}")),
             None => refusal,
         }
@@ -117,6 +210,7 @@ impl fmt::Debug for EntryRules {
         f.debug_struct("EntryRules")
             .field("gate", &self.gate)
             .field("source", &self.source)
+            .field("on_weak_key", &self.on_weak_key)
             .field("require_key", &self.require_key)
             .field("scope", &self.scope.as_ref().map(|_| "…"))
             .field("require_scope", &self.require_scope)

@@ -16,7 +16,7 @@ use tower_service::Service;
 
 use crate::admit::Admitted;
 use crate::body::{BoxError, ReadError, RequestBody, ResponseBody, Whole, read_request};
-use crate::entry::Guarded;
+use crate::entry::Ticket;
 use crate::fingerprint;
 use crate::keep::settle;
 use crate::open::OpenRun;
@@ -67,7 +67,7 @@ pub(crate) async fn guarded<S, B, R>(
     inner: Inner<S>,
     mut parts: Parts,
     body: B,
-    entry: Guarded,
+    ticket: Ticket,
 ) -> Answer<R, S::Error>
 where
     S: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone + Send + 'static,
@@ -84,7 +84,8 @@ where
         row.rejected();
         Ok(responder.respond(refusal))
     };
-    if shared.detached.is_closed() {
+    // What has no key passes also at shutdown; here its body tells.
+    if shared.detached.is_closed() && matches!(ticket, Ticket::Keyed(_)) {
         return refuse(shared.refused(Refusal::new(Code::ShuttingDown)));
     }
 
@@ -98,7 +99,35 @@ where
         }
         Err(ReadError::Broken) => return refuse(shared.refused(Refusal::new(Code::BodyBroken))),
     };
-    let print = fingerprint::of(shared.entry.bound, &parts, (!bodyless).then_some(&data[..]));
+    let entry = match ticket {
+        Ticket::Keyed(entry) => entry,
+        Ticket::ByBody(scoped) => {
+            match shared
+                .entry
+                .read_body(&scoped, &parts, &data, shared.clock())
+            {
+                Ok(Some(entry)) => entry,
+                Ok(None) => {
+                    let body = RequestBody::read(Whole::of(data, trailers));
+                    let response = inner.call(Request::from_parts(parts, body)).await;
+                    return response.map(|response| response.map(ResponseBody::pass));
+                }
+                Err(refusal) => return refuse(shared.refused(refusal)),
+            }
+        }
+    };
+    let body = (!bodyless).then_some(&data[..]);
+    let print = match fingerprint::of(&shared.entry.bound, &parts, body) {
+        Ok(print) => print,
+        Err(refusal) => return refuse(shared.refused(refusal)),
+    };
+    let entry = match shared.in_its_window(entry).await {
+        Ok(entry) => entry,
+        Err(reply) => {
+            row.rejected();
+            return Ok(responder.respond(reply));
+        }
+    };
 
     let mut inner = Some(inner);
     let mut waiting = None;

@@ -86,8 +86,10 @@ mod axum;
 mod body;
 mod builder;
 mod counts;
+mod derived;
 mod entry;
 mod execute;
+mod fields;
 mod fingerprint;
 mod future;
 mod headers;
@@ -104,11 +106,13 @@ mod service;
 mod shared;
 mod stage;
 mod wait;
+mod weak;
 
 pub use admit::OnBusy;
 pub use body::{BoxError, CutOff, RequestBody, ResponseBody};
 pub use builder::IdempotencyBuilder;
 pub use counts::Counts;
+pub use fields::RequestFields;
 pub use future::ResponseFuture;
 pub use layer::IdempotencyLayer;
 pub use outcome::{NoEffect, Outcome, default_outcome};
@@ -116,6 +120,7 @@ pub use refused::PointRefused;
 pub use run::IdempotentRun;
 pub use scope::IntoScope;
 pub use service::Idempotency;
+pub use weak::OnWeakKey;
 
 /// The example of the README is compiled and run.
 #[cfg(doctest)]

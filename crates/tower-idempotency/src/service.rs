@@ -17,17 +17,23 @@ use crate::execute::{Inner, guarded};
 use crate::future::ResponseFuture;
 use crate::shared::Shared;
 use crate::stage::Row;
+use crate::weak::Warned;
 
 /// Runs each business request once. Made by [`IdempotencyLayer`](crate::IdempotencyLayer).
 #[derive(Clone)]
 pub struct Idempotency<S> {
     inner: S,
     shared: Arc<Shared>,
+    warned: Warned,
 }
 
 impl<S> Idempotency<S> {
     pub(crate) fn new(inner: S, shared: Arc<Shared>) -> Self {
-        Self { inner, shared }
+        Self {
+            inner,
+            shared,
+            warned: Warned::default(),
+        }
     }
 
     /// The inner service.
@@ -56,7 +62,7 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (parts, body) = request.into_parts();
-        match self.shared.look_at(&parts) {
+        match self.shared.look_at(&parts, &self.warned) {
             Entry::Pass => {
                 let request = Request::from_parts(parts, RequestBody::pass(body));
                 ResponseFuture::pass(self.inner.call(request))
@@ -66,13 +72,13 @@ where
                 let refusal = self.shared.refused(refusal);
                 ResponseFuture::ready(self.shared.responder(&parts).respond(refusal))
             }
-            Entry::Guard(entry) => {
+            Entry::Guard(ticket) => {
                 // The service that was polled ready goes into the call, a fresh clone takes its place: the
                 // clone has not been polled, and calling it instead would break its contract.
                 let fresh = self.inner.clone();
                 let ready = Inner::Ready(mem::replace(&mut self.inner, fresh));
                 let shared = Arc::clone(&self.shared);
-                ResponseFuture::guarded(Box::pin(guarded(shared, ready, parts, body, entry)))
+                ResponseFuture::guarded(Box::pin(guarded(shared, ready, parts, body, ticket)))
             }
         }
     }

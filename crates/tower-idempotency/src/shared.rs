@@ -11,11 +11,12 @@ use tower_claim::{Clock, Detached, Keeper, Refusal, Terms};
 
 use crate::admit::OnBusy;
 use crate::counts::Counters;
-use crate::entry::{Entry, EntryRules};
+use crate::entry::{Entry, EntryRules, Sight};
 use crate::headers::HeaderRules;
 use crate::outcome::Outcome;
 use crate::reply::Responder;
 use crate::wait::Followers;
+use crate::weak::Warned;
 
 pub(crate) type OutcomeRule = Arc<dyn Fn(StatusCode) -> Outcome + Send + Sync>;
 
@@ -44,8 +45,13 @@ impl Shared {
         &**self.keeper.clock()
     }
 
-    pub(crate) fn look_at(&self, parts: &Parts) -> Entry {
-        self.entry.look_at(parts, &self.counters)
+    pub(crate) fn look_at(&self, parts: &Parts, warned: &Warned) -> Entry {
+        let sight = Sight {
+            counters: &self.counters,
+            clock: self.clock(),
+            warned,
+        };
+        self.entry.look_at(parts, &sight)
     }
 
     pub(crate) fn responder(&self, parts: &Parts) -> Responder {

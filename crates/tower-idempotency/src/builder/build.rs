@@ -11,6 +11,9 @@ use tower_claim::{ConfigError, Keeper, Namespace, Terms};
 use super::IdempotencyBuilder;
 use crate::admit::OnBusy;
 use crate::counts::Counters;
+use crate::derived::Derived;
+use crate::entry::Source;
+use crate::fingerprint::{BodyRules, Bound};
 use crate::layer::IdempotencyLayer;
 use crate::shared::Shared;
 use crate::wait::Followers;
@@ -26,7 +29,8 @@ impl IdempotencyBuilder {
     /// # Errors
     ///
     /// A lease that is too short to be renewed or for the store's engine; a zero where zero does not mean
-    /// off; a malformed namespace; [`LapsePolicy::Hold`](tower_claim::LapsePolicy::Hold) on an engine that may
+    /// off; a malformed namespace; fields or windows that cannot make a key, or a derived key without a scope; rules
+    /// for the fingerprint that exclude each other; [`LapsePolicy::Hold`](tower_claim::LapsePolicy::Hold) on an engine that may
     /// forget; [`RunOn::Task`](tower_claim::RunOn::Task) outside of a runtime. The text says what to write
     /// instead.
     pub fn build(mut self) -> Result<IdempotencyLayer, ConfigError> {
@@ -61,6 +65,8 @@ impl IdempotencyBuilder {
             self.entry.namespace = Namespace::new(name)
                 .map_err(|error| ConfigError::new("namespace", error.to_string()))?;
         }
+        self.check_keys()?;
+        self.check_fingerprint()?;
         let keeper = Keeper::builder(Arc::clone(&self.store))
             .clock(Arc::clone(&self.clock))
             .entropy(Arc::clone(&self.entropy))
@@ -75,12 +81,68 @@ impl IdempotencyBuilder {
         self.assemble(keeper, Terms::default().labelled(LABEL))
     }
 
+    fn check_keys(&self) -> Result<(), ConfigError> {
+        let wrong = |setting, text: &str| Err(ConfigError::new(setting, text.to_owned()));
+        let Some(Source::Fields(derived)) = &self.source else {
+            return match self.window {
+                Some(_) => wrong(
+                    "key_window",
+                    "for a key by `derived_from` only: set it, or put the window into your key",
+                ),
+                None => Ok(()),
+            };
+        };
+        derived.fields.check("derived_from")?;
+        if self.entry.scope.is_none() && !self.one_tenant {
+            return wrong(
+                "derived_from",
+                "two tenants may have fields alike: set `scope`, or say `one_tenant`",
+            );
+        }
+        match self.window {
+            Some(window) if window.length.is_zero() => {
+                wrong("key_window", "a window of no length: use 24 hours, or none")
+            }
+            Some(window) if window.overlap >= window.length => {
+                wrong("key_window", "use an overlap shorter than the window")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_fingerprint(&self) -> Result<(), ConfigError> {
+        if let Some(fields) = &self.bound_fields {
+            fields.check("fingerprint_fields")?;
+        }
+        let rules = self.body_rules != BodyRules::default();
+        let chosen = [self.first_payload_wins, self.bound_fields.is_some(), rules];
+        if chosen.iter().filter(|&&chosen| chosen).count() > 1 {
+            return Err(ConfigError::new(
+                "fingerprint",
+                "`first_payload_wins`, `fingerprint_fields` and the rules for whole bodies exclude each other: \
+                 choose one"
+                    .to_owned(),
+            ));
+        }
+        Ok(())
+    }
+
     fn assemble(self, keeper: Keeper, terms: Terms) -> IdempotencyLayer {
         let mut entry = self.entry;
         entry.gate = entry.gate.or_methods(METHODS);
-        entry.source = self
-            .derived
-            .unwrap_or_else(|| KeySource::header(self.header, self.syntax));
+        entry.source = match self.source {
+            Some(Source::Fields(derived)) => Source::Fields(Derived {
+                window: self.window,
+                ..derived
+            }),
+            Some(head) => head,
+            None => Source::Head(KeySource::header(self.header, self.syntax)),
+        };
+        entry.bound = match self.bound_fields {
+            _ if self.first_payload_wins => Bound::Target,
+            Some(fields) => Bound::Fields(fields),
+            None => Bound::Payload(self.body_rules),
+        };
         IdempotencyLayer::of(Shared {
             keeper,
             terms,

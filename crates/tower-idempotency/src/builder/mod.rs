@@ -1,28 +1,31 @@
 //! The settings of the layer.
 
 mod build;
+mod fingerprint;
+mod keys;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::request::Parts;
 use http::{HeaderName, Response, StatusCode};
-use tower_claim::http::{Gate, IntoBusinessKey, KeySource, KeySyntax, RenderRefusal};
+use tower_claim::http::{Gate, KeySource, KeySyntax, RenderRefusal};
 use tower_claim::{
     Carry, Clock, Detached, DynClaimStore, Entropy, LapsePolicy, Namespace, OsEntropy, Refusal,
     Renewal, RunOn, SystemClock, Terms,
 };
 
 use crate::admit::OnBusy;
-use crate::entry::EntryRules;
-use crate::fingerprint::Bound;
+use crate::derived::Window;
+use crate::entry::{EntryRules, Source};
+use crate::fields::RequestFields;
+use crate::fingerprint::{BodyRules, Bound};
 use crate::headers::HeaderRules;
 use crate::layer::LayerId;
 use crate::outcome::{Outcome, default_outcome};
-use crate::scope::IntoScope;
 use crate::shared::OutcomeRule;
+use crate::weak::OnWeakKey;
 
 /// `Idempotency-Key`.
 const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
@@ -55,7 +58,12 @@ pub struct IdempotencyBuilder {
     namespace: Option<String>,
     header: HeaderName,
     syntax: KeySyntax,
-    derived: Option<KeySource>,
+    source: Option<Source>,
+    window: Option<Window>,
+    one_tenant: bool,
+    body_rules: BodyRules,
+    bound_fields: Option<RequestFields>,
+    first_payload_wins: bool,
     lease: Duration,
     renewal: Renewal,
     max_hold: Option<Duration>,
@@ -84,17 +92,23 @@ impl IdempotencyBuilder {
             entry: EntryRules {
                 layer: LayerId::next(),
                 gate: Gate::new(),
-                source: KeySource::header(HEADER, KeySyntax::Lenient),
+                source: Source::Head(KeySource::header(HEADER, KeySyntax::Lenient)),
+                on_weak_key: OnWeakKey::Warn,
                 require_key: false,
                 scope: None,
                 require_scope: false,
                 namespace: Namespace::default(),
-                bound: Bound::Payload,
+                bound: Bound::Payload(BodyRules::default()),
             },
             namespace: None,
             header: HEADER,
             syntax: KeySyntax::Lenient,
-            derived: None,
+            source: None,
+            window: None,
+            one_tenant: false,
+            body_rules: BodyRules::default(),
+            bound_fields: None,
+            first_payload_wins: false,
             lease: Terms::default().lease(),
             renewal: Renewal::Always,
             max_hold: None,
@@ -112,96 +126,6 @@ impl IdempotencyBuilder {
             render: None,
             detached: Detached::new(),
         }
-    }
-
-    /// The request header that carries the key. Default: `Idempotency-Key`.
-    pub fn header(mut self, name: HeaderName) -> Self {
-        self.header = name;
-        self
-    }
-
-    /// How the key header is read. Default: [`KeySyntax::Lenient`].
-    pub fn key_syntax(mut self, syntax: KeySyntax) -> Self {
-        self.syntax = syntax;
-        self
-    }
-
-    /// Refuses a request without a key (400 `key-missing`). Default: it passes, unguarded.
-    pub fn require_key(mut self) -> Self {
-        self.entry.require_key = true;
-        self
-    }
-
-    /// Derives the key on the server instead of reading a header: named fields, text or a number. `None`
-    /// is a request without a key. Default: the header.
-    ///
-    /// Derived keys are for intents that exist once by themselves ("the announcement of this classroom",
-    /// "the invoice of this month"), not for "two orders that look alike". They belong together with a
-    /// unique index in the database.
-    ///
-    /// ```
-    /// use tower_claim::MemoryStore;
-    /// use tower_claim::http::KeyFields;
-    /// use tower_idempotency::IdempotencyLayer;
-    ///
-    /// let once_per_classroom = IdempotencyLayer::builder(MemoryStore::new())
-    ///     .derived_key(|req| {
-    ///         let room = req.uri.path().strip_prefix("/classrooms/")?;
-    ///         Some(KeyFields::new().field("classroom", room.strip_suffix("/announcement")?))
-    ///     })
-    ///     .first_payload_wins()
-    ///     .build()?;
-    /// # let _ = once_per_classroom;
-    /// # Ok::<(), tower_claim::ConfigError>(())
-    /// ```
-    pub fn derived_key<F, K>(mut self, key: F) -> Self
-    where
-        F: Fn(&Parts) -> K + Send + Sync + 'static,
-        K: IntoBusinessKey,
-    {
-        self.derived = Some(KeySource::function(key));
-        self
-    }
-
-    /// Leaves query, content type and body out of the fingerprint: a repeat with another text is replayed
-    /// the first one's answer. For derived keys. Default: another payload under one key is refused (422
-    /// `key-reused`).
-    pub fn first_payload_wins(mut self) -> Self {
-        self.entry.bound = Bound::Target;
-        self
-    }
-
-    /// Whose request it is: text or a number, or `None` where it cannot be told. Keys of two scopes never
-    /// meet. Take it from what an authentication layer outside has verified. Default: one scope for all.
-    ///
-    /// ```
-    /// use tower_claim::MemoryStore;
-    /// use tower_idempotency::IdempotencyLayer;
-    ///
-    /// #[derive(Clone)]
-    /// struct Tenant(u64);
-    ///
-    /// let layer = IdempotencyLayer::builder(MemoryStore::new())
-    ///     .scope(|req| req.extensions.get::<Tenant>().map(|tenant| tenant.0))
-    ///     .require_scope()
-    ///     .build()?;
-    /// # let _ = layer;
-    /// # Ok::<(), tower_claim::ConfigError>(())
-    /// ```
-    pub fn scope<F, S>(mut self, scope: F) -> Self
-    where
-        F: Fn(&Parts) -> S + Send + Sync + 'static,
-        S: IntoScope,
-    {
-        self.entry.scope = Some(Arc::new(move |parts| scope(parts).into_scope()));
-        self
-    }
-
-    /// Refuses a request whose scope cannot be told (400 `scope-missing`). Default: such requests share
-    /// one scope of their own.
-    pub fn require_scope(mut self) -> Self {
-        self.entry.require_scope = true;
-        self
     }
 
     /// Keeps the keys of two applications on one store apart: 1 to 64 of `A-Z a-z 0-9 _ -`. Default:

@@ -1,0 +1,92 @@
+//! Settings: what must not change under one key.
+
+use super::IdempotencyBuilder;
+use crate::fields::RequestFields;
+
+/// # Fingerprints
+impl IdempotencyBuilder {
+    /// Leaves query, content type and body out of the fingerprint: a repeat with another text is replayed
+    /// the first one's answer. For derived keys. Default: another payload under one key is refused (422
+    /// `key-reused`).
+    pub fn first_payload_wins(mut self) -> Self {
+        self.first_payload_wins = true;
+        self
+    }
+
+    /// Compares JSON documents in their canonical form (RFC 8785), told by their content type
+    /// (`application/json`, `…+json`): another order of members, white space, another spelling of a string do not
+    /// make another payload. Default: every byte counts. Feature `json`.
+    ///
+    /// What may mean something else to another reader is not merged: `1` and `1.0`, whole numbers beyond 2^53.
+    /// A document that names a member twice, that has a whole number beyond 64 bits, or that is no JSON is
+    /// compared byte by byte.
+    ///
+    /// ```
+    /// use tower_claim::MemoryStore;
+    /// use tower_idempotency::IdempotencyLayer;
+    ///
+    /// let layer = IdempotencyLayer::builder(MemoryStore::new()).canonical_json().build()?;
+    /// # let _ = layer;
+    /// # Ok::<(), tower_claim::ConfigError>(())
+    /// ```
+    #[cfg(feature = "json")]
+    pub fn canonical_json(mut self) -> Self {
+        self.body_rules.canonical_json = true;
+        self
+    }
+
+    /// Compares multipart bodies part by part, each part's head and content as they were sent: browsers and
+    /// HTTP clients draw another boundary for each attempt. A body with anything before its first or behind its
+    /// last boundary is compared byte by byte. Default: every byte counts, and so does the boundary.
+    ///
+    /// ```
+    /// use tower_claim::MemoryStore;
+    /// use tower_idempotency::IdempotencyLayer;
+    ///
+    /// let layer = IdempotencyLayer::builder(MemoryStore::new()).multipart_parts().build()?;
+    /// # let _ = layer;
+    /// # Ok::<(), tower_claim::ConfigError>(())
+    /// ```
+    pub fn multipart_parts(mut self) -> Self {
+        self.body_rules.multipart = true;
+        self
+    }
+
+    /// Holds the body against the SHA-256 in its `Content-Digest` (RFC 9530), where the client sent one: a body
+    /// that is another one is refused (400 `body-broken`, reason `content-digest`), so a damaged upload binds no
+    /// key. The digest goes into the fingerprint; a repeat that leaves the header out is a repeat all the same.
+    /// Default: the header is not looked at.
+    ///
+    /// ```
+    /// use tower_claim::MemoryStore;
+    /// use tower_idempotency::IdempotencyLayer;
+    ///
+    /// let layer = IdempotencyLayer::builder(MemoryStore::new()).verify_content_digest().build()?;
+    /// # let _ = layer;
+    /// # Ok::<(), tower_claim::ConfigError>(())
+    /// ```
+    pub fn verify_content_digest(mut self) -> Self {
+        self.body_rules.content_digest = true;
+        self
+    }
+
+    /// Binds named fields only, with method and original path: two requests that agree in them are one payload,
+    /// whatever else they say. An absent field differs from every value. Where a field is malformed, everything
+    /// is bound. Default: query, content type and body are bound.
+    ///
+    /// ```
+    /// use tower_claim::MemoryStore;
+    /// use tower_idempotency::{IdempotencyLayer, RequestFields};
+    ///
+    /// // The note may be mended in a repeat, the money may not.
+    /// let payments = IdempotencyLayer::builder(MemoryStore::new())
+    ///     .fingerprint_fields(RequestFields::new().form("to").form("amount"))
+    ///     .build()?;
+    /// # let _ = payments;
+    /// # Ok::<(), tower_claim::ConfigError>(())
+    /// ```
+    pub fn fingerprint_fields(mut self, fields: RequestFields) -> Self {
+        self.bound_fields = Some(fields);
+        self
+    }
+}
