@@ -85,6 +85,7 @@ mod admit;
 mod axum;
 mod body;
 mod builder;
+mod client;
 mod counts;
 mod derived;
 mod entry;
@@ -111,6 +112,10 @@ mod weak;
 pub use admit::OnBusy;
 pub use body::{BoxError, CutOff, RequestBody, ResponseBody};
 pub use builder::IdempotencyBuilder;
+pub use client::{
+    CallError, CallFuture, Cloned, ClonedBy, IdempotencyKey, IdempotencyKeyBuilder,
+    IdempotencyKeyLayer, LogicalCall, NoRepeat, RepeatBody,
+};
 pub use counts::Counts;
 pub use fields::RequestFields;
 pub use future::ResponseFuture;

@@ -5,11 +5,14 @@
 mod board;
 mod busy;
 mod cancel;
+mod client;
+mod derived;
 mod hosts;
 mod keys;
 mod lapse;
 mod lax;
 mod outage;
+mod payload;
 mod replay;
 mod run;
 mod sockets;
