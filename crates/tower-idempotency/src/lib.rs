@@ -67,6 +67,11 @@
 //! `body-too-large` 413 · `key-reused` 422 · `handler-panicked` 500 · `store-unavailable`, `overloaded`,
 //! `shutting-down` 503. The semantics of the header follow the IETF draft on the `Idempotency-Key` field (07).
 //!
+//! # The client's side
+//!
+//! [`IdempotencyKeyLayer`] sends each logical call under one key, over all its retries, and not once the server may
+//! have forgotten it.
+//!
 //! # Behind other layers
 //!
 //! Outside in: tracing, CORS, limits, authentication, **this layer**, the handler. The inner service gets

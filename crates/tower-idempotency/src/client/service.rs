@@ -47,10 +47,10 @@ impl<S, C, B, R> Service<Request<B>> for IdempotencyKey<S, C>
 where
     S: Service<Request<B>, Response = Response<R>> + Clone + Send + 'static,
     S::Future: Send,
-    S::Error: Send,
+    S::Error: Send + 'static,
     C: RepeatBody<B>,
     B: Send + 'static,
-    R: Send,
+    R: Send + 'static,
 {
     type Response = Response<R>;
     type Error = CallError<S::Error>;

@@ -77,24 +77,32 @@ async fn a_field_of_a_protobuf_message_makes_a_key() {
     let fields = RequestFields::new().protobuf("order", [1]);
     let layer = app.builder().derived_from(fields).first_payload_wins();
     let service = app.under(&layer.build().unwrap());
-    let order = |message: &'static str| {
-        let ask = post("/shop.Shop/Order").header("content-type", "application/grpc+proto");
+    let order = |kind: &str, message| {
+        let ask = post("/shop.Shop/Order").header("content-type", kind);
         ask.body(message)
     };
     // {1: "ada-7", 2: 1}, then the same with {2: 2}, then {1: "ada-8"}.
-    let first = order("\0\0\0\0\x09\x0a\x05ada-7\x10\x01")
-        .send(&service)
-        .await;
+    let kind = "application/x-protobuf";
+    let first = order(kind, "\x0a\x05ada-7\x10\x01").send(&service).await;
     first.assert_fresh(201);
-    let again = order("\0\0\0\0\x09\x0a\x05ada-7\x10\x02")
+    let again = order(kind, "\x0a\x05ada-7\x10\x02").send(&service).await;
+    again.assert_replay_of(&first);
+    let other = order(kind, "\x0a\x05ada-8").send(&service).await;
+    other.assert_fresh(201);
+    // On gRPC behind its prefix, which tells that a message is compressed.
+    let kind = "application/grpc+proto";
+    let other = order(kind, "\0\0\0\0\x07\x0a\x05ada-9").flags("delay=1000");
+    let again = order(kind, "\0\0\0\0\x09\x0a\x05ada-9\x10\x01");
+    let (_, again) = tokio::join!(other.send(&service), async {
+        tokio::time::sleep(ms(10)).await;
+        again.send(&service).await
+    });
+    assert_eq!(again.headers["problem-code"], "in-progress");
+    let compressed = order(kind, "\x01\0\0\0\x07\x0a\x05ada-9")
         .send(&service)
         .await;
-    again.assert_replay_of(&first);
-    let other = order("\0\0\0\0\x07\x0a\x05ada-8").send(&service).await;
-    other.assert_fresh(201);
-    let compressed = order("\x01\0\0\0\x07\x0a\x05ada-8").send(&service).await;
     assert_eq!(compressed.headers["problem-code"], "key-invalid");
-    assert_eq!(app.effects(), 2);
+    assert_eq!(app.effects(), 3);
 }
 
 #[cfg(feature = "json")]
