@@ -27,7 +27,7 @@ pub(crate) fn encode(record: &Record, ids: &[i64]) -> Vec<u8> {
         Phase::Done(Some(body)) => (1, Some(body)),
         Phase::Done(None) => (2, None),
         Phase::Unknown => (3, None),
-        Phase::Broken => (4, None),
+        Phase::Freed => (4, None),
     };
     let flag = |set: bool, bit: u8| if set { bit } else { 0 };
     let flags = flag(record.by_revision, BY_REVISION)
@@ -205,7 +205,7 @@ pub(crate) fn decode(bytes: &[u8], revision: i64) -> Result<Record, Bad> {
         1 => Phase::Done(Some(Bytes::copy_from_slice(body))),
         2 => Phase::Done(None),
         3 => Phase::Unknown,
-        4 => Phase::Broken,
+        4 => Phase::Freed,
         _ => return Err(Bad::Field("phase")),
     };
     if !r.0.is_empty() {
@@ -269,7 +269,7 @@ pub(crate) mod tests {
             ("done", Phase::Done(Some(Bytes::from_static(b"result")))),
             ("tombstone", Phase::Done(None)),
             ("unknown", Phase::Unknown),
-            ("broken", Phase::Broken),
+            ("freed", Phase::Freed),
         ]
     }
 

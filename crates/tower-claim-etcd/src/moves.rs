@@ -183,6 +183,15 @@ fn keep(plan: &mut Plan, mut record: Record, phase: Phase, span: Duration, now: 
     plan.write(Write::Record(Box::new(record), on));
 }
 
+/// An operator's reply may be lost: so long a repeat hears that the token has risen, at least.
+const TOLD: Duration = Duration::from_secs(60);
+
+/// Frees the key, and remembers for a while who did: until the hold would have ended, at least.
+fn freed(plan: &mut Plan, record: Record, now: u64) {
+    let span = TOLD.max(Duration::from_secs(record.lease_secs));
+    keep(plan, record, Phase::Freed, span, now);
+}
+
 /// One beat, of a hold whose liveness was just kept alive.
 pub(crate) fn renew(seen: &Seen, beat: &Beat, now: u64) -> Result<Plan, LostReason> {
     seen.loss(beat.owner)?;
@@ -214,7 +223,7 @@ pub(crate) fn finish(seen: &Seen, request: &FinishRequest, now: u64) -> Step<Fin
     match record.phase {
         // The first value wins.
         Phase::Done(_) => return Step::Answer(Finish::Finished),
-        Phase::Unknown | Phase::Broken => return Step::Answer(Finish::Lost),
+        Phase::Unknown | Phase::Freed => return Step::Answer(Finish::Lost),
         Phase::Held => {}
     }
     let mut plan = Plan::default();
@@ -291,7 +300,7 @@ pub(crate) fn resolve(
     (record.token, record.by_revision) = (token, true);
     match resolution {
         Resolution::Done(value, span) => conclude(&mut plan, seen, record, value, *span, now),
-        _ => plan.write(Write::Forget),
+        _ => freed(&mut plan, record, now),
     }
     raise(&mut plan, seen, token);
     Ok(Step::change(plan, |token| Resolved::Resolved { token }))
@@ -335,22 +344,12 @@ pub(crate) fn break_claim(
             plan.revoke([record.leases.cool]);
         }
     }
-    plan.revoke([record.leases.keep]);
+    plan.revoke([record.leases.live, record.leases.keep]);
     if record.holds_on() {
-        plan.revoke([record.leases.live]);
         let span = record.terms.unfinished_keep;
         keep(&mut plan, broken, Phase::Unknown, span, now);
-    } else if seen.live {
-        // It stays until its lease would have ended: so the owner's next beat hears who ended the hold.
-        broken.phase = Phase::Broken;
-        broken.since = now;
-        broken.leases = Leases {
-            keep: record.leases.live,
-            ..NO_LEASES
-        };
-        plan.write(Write::Record(Box::new(broken), record.leases.live));
     } else {
-        plan.write(Write::Forget);
+        freed(&mut plan, broken, now);
     }
     raise(&mut plan, seen, token);
     Ok(Step::change(plan, |token| Broken::Broken { token }))

@@ -24,8 +24,9 @@ pub(crate) enum Phase {
     Done(Option<Bytes>),
     /// By a marked release or a break: the owner cannot finish it any more.
     Unknown,
-    /// Free, and kept so that the owner hears who ended its hold.
-    Broken,
+    /// Free by an operator, and kept for a while: so the owner hears who ended its hold, and the operator
+    /// whose reply was lost that it was done.
+    Freed,
 }
 
 /// The etcd leases of a hold, and the one the record itself lies on.
@@ -130,7 +131,7 @@ impl Seen {
             Phase::Held => Standing::Lapsed,
             Phase::Done(_) => Standing::Done,
             Phase::Unknown => Standing::Unknown,
-            Phase::Broken => Standing::Free,
+            Phase::Freed => Standing::Free,
         }
     }
 

@@ -88,6 +88,31 @@ where
     S: ClaimMany + ClaimAdmin,
     D: ClaimMany + ClaimAdmin,
 {
+    lose_answers(server, through, direct, false).await;
+}
+
+/// As [`lost_answers`], for an engine that reads before it writes: a call whose first reply is swallowed has
+/// read, and no more.
+pub async fn lost_answers_of_a_reader<S, D>(
+    server: &str,
+    through: impl AsyncFn(String) -> S,
+    direct: D,
+) where
+    S: ClaimMany + ClaimAdmin,
+    D: ClaimMany + ClaimAdmin,
+{
+    lose_answers(server, through, direct, true).await;
+}
+
+async fn lose_answers<S, D>(
+    server: &str,
+    through: impl AsyncFn(String) -> S,
+    direct: D,
+    reads_first: bool,
+) where
+    S: ClaimMany + ClaimAdmin,
+    D: ClaimMany + ClaimAdmin,
+{
     let several = direct.capabilities().multi_key != MultiKey::None;
     let calls = Call::ALL
         .into_iter()
@@ -100,6 +125,7 @@ where
             relay,
             store: &store,
             direct: &direct,
+            reads_first,
         }
         .run()
         .await;
@@ -143,6 +169,7 @@ struct Trial<'a, S, D> {
     relay: Relay,
     store: &'a S,
     direct: &'a D,
+    reads_first: bool,
 }
 
 /// The record that a call is about.
@@ -155,18 +182,14 @@ struct Scene {
 impl<S: ClaimMany + ClaimAdmin, D: ClaimMany + ClaimAdmin> Trial<'_, S, D> {
     async fn run(self) {
         let mut lost = 0;
-        for before in 0..TOO_MANY {
-            // Statements are prepared, scripts loaded: the call itself is cut, not its first use.
-            self.warm_up().await;
-            let scene = self.scene().await;
-            self.relay.cut_after(before);
-            let answer = self.send_once(&scene).await;
-            if self.relay.call_off() {
-                answer.unwrap_or_else(|error| panic!("{:?}: nothing was cut: {error}", self.call));
-                assert!(before > 0, "{:?} went past the relay", self.call);
+        // A server that sees the end of the connection may drop a call that it has not begun yet: where
+        // most of a call is reading, a cut behind its commit may take a few rounds.
+        let rounds = if self.reads_first { 20 } else { 1 };
+        for _ in 0..rounds {
+            lost += self.cut_everywhere().await;
+            if lost > 0 {
                 break;
             }
-            lost += usize::from(self.judge(&scene, answer).await);
         }
         assert!(
             lost > 0,
@@ -181,11 +204,27 @@ impl<S: ClaimMany + ClaimAdmin, D: ClaimMany + ClaimAdmin> Trial<'_, S, D> {
         self.relay.set(Way::Pass);
         self.relay.cut();
         assert!(answer.is_err(), "{:?}: no reply came back", self.call);
-        assert!(
-            self.judge(&scene, answer).await,
-            "{:?} was served",
-            self.call
-        );
+        let applied = self.judge(&scene, answer).await;
+        assert!(applied || self.reads_first, "{:?} was served", self.call);
+    }
+
+    /// How often an applied call was answered by an error.
+    async fn cut_everywhere(&self) -> usize {
+        let mut lost = 0;
+        for before in 0..TOO_MANY {
+            // Statements are prepared, scripts loaded: the call itself is cut, not its first use.
+            self.warm_up().await;
+            let scene = self.scene().await;
+            self.relay.cut_after(before);
+            let answer = self.send_once(&scene).await;
+            if self.relay.call_off() {
+                answer.unwrap_or_else(|error| panic!("{:?}: nothing was cut: {error}", self.call));
+                assert!(before > 0, "{:?} went past the relay", self.call);
+                break;
+            }
+            lost += usize::from(self.judge(&scene, answer).await);
+        }
+        lost
     }
 
     /// Whether an applied call was answered by an error. It must be an honest one, and the repeat harmless.

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use system_tests::relay::{Relay, Way};
 use tower_claim::conformance::{Report, Suite, Time, Trouble};
-use tower_claim_etcd::EtcdFenceStore;
+use tower_claim_etcd::{EtcdFenceStore, EtcdStore};
 
-use super::bench::store;
+use super::bench::{endpoints, prefix, server, store, store_on};
+use crate::suite::lost_answers_of_a_reader;
 
 /// etcd counts whole seconds, and notices an end up to a second late.
 fn suite() -> Suite {
@@ -58,4 +60,32 @@ async fn every_law_holds_where_replies_are_lost() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_law_holds_where_calls_arrive_twice() {
     run(suite().behind(Trouble::Repeat)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_law_holds_behind_the_relay() {
+    let through =
+        async |address: String| store_on(vec![format!("http://{address}")], &prefix()).await;
+    let server = &server().addresses()[0];
+    let relay = Relay::to(server.clone());
+    let millis = Duration::from_millis(2);
+    relay.set(Way::Delay {
+        requests: millis,
+        replies: millis,
+    });
+    let open = async || through(relay.address()).await;
+    suite().claim_store(open).await.assert();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_answer_is_told_honestly_and_its_repeat_is_harmless() {
+    let prefix = prefix();
+    let server = &server().addresses()[0];
+    let through = async |address: String| {
+        let builder = EtcdStore::builder().endpoints([format!("http://{address}")]);
+        let builder = builder.prefix(&prefix).call_timeout(Duration::from_secs(1));
+        builder.connect().await.expect("etcd answers")
+    };
+    let direct = store_on(endpoints(super::bench::server()), &prefix).await;
+    lost_answers_of_a_reader(server, through, direct).await;
 }

@@ -1,0 +1,120 @@
+//! What lies in etcd: foreign and future records, and etcd's own housekeeping.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use etcd_client::{Client, GetOptions};
+use tower_claim::store::{Beat, Claimed, FinishRequest, Release, ReleaseRequest, Renewed, Value};
+use tower_claim::{ClaimAdmin, ClaimStore, Settings, StoreError};
+
+use super::bench::{ask, endpoints, hold, hold_by, key, nonce, prefix, server, store_on, until};
+
+async fn client() -> Client {
+    Client::connect(endpoints(server()), None)
+        .await
+        .expect("etcd")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_no_record_is_an_error_with_the_keys_prefix() {
+    let prefix = prefix();
+    let store = store_on(endpoints(server()), &prefix).await;
+    let mut client = client().await;
+    for bad in [
+        &b"foreign"[..],
+        b"",
+        b"twc\x02of a future version",
+        b"twc\x01\x00",
+    ] {
+        let one = key();
+        client
+            .put(format!("{prefix}/k/{one}/r"), bad, None)
+            .await
+            .expect("put");
+        let garbled = |error: &StoreError| matches!(error, StoreError::Garbled { key_prefix, .. } if *key_prefix == one.prefix());
+        let seen = store.peek(one).await;
+        assert!(seen.as_ref().is_err_and(garbled), "{bad:?}: {seen:?}");
+        let scanned = store.scan(Some(one), 1).await;
+        assert!(scanned.as_ref().is_err_and(garbled), "{bad:?}: {scanned:?}");
+        client
+            .delete(format!("{prefix}/k/{one}/r"), None)
+            .await
+            .expect("deleted");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn compaction_and_defragmentation_disturb_nothing() {
+    let prefix = prefix();
+    let store = store_on(endpoints(server()), &prefix).await;
+    let owner = hold(&store, key(), Duration::from_secs(20)).await;
+    let before = hold(&store, key(), Duration::from_secs(20)).await;
+    let watching = store.watch(before.key, before.token);
+    let mut client = client().await;
+    let work = async {
+        let now = client
+            .get(prefix.as_str(), None)
+            .await
+            .expect("etcd answers");
+        let revision = now.header().expect("a header").revision();
+        // Another test may have compacted further.
+        let _ = client.compact(revision, None).await;
+        client.defragment().await.expect("defragmented");
+        let renewed = store
+            .renew(&[Beat { owner, progress: 1 }])
+            .await
+            .expect("renewed");
+        assert!(matches!(renewed[..], [Renewed::Renewed { .. }]));
+        let release = ReleaseRequest {
+            key: before.key,
+            nonce: before.nonce,
+            token: None,
+            not_after: store.now().saturating_add(Duration::from_secs(5)),
+        };
+        store.release(release).await.expect("released")
+    };
+    let (watched, released) = tokio::join!(watching, work);
+    assert_eq!(released, Release::Released);
+    watched.expect("the watcher is told");
+    let next = hold(&store, before.key, Duration::from_secs(20)).await;
+    assert!(next.token > before.token);
+}
+
+/// Everything lies on a lease: a store nobody uses empties itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_left_in_the_end() {
+    let prefix = prefix();
+    let store = store_on(endpoints(server()), &prefix).await;
+    let mut terms = Settings::new(Duration::from_secs(1));
+    (terms.cooling, terms.min_hold) = (Duration::from_secs(1), Duration::from_secs(1));
+    terms.unfinished_keep = Duration::from_secs(1);
+    // Lapsed, finished, released, refused.
+    hold_by(&store, key(), &terms).await;
+    let finished = hold_by(&store, key(), &terms).await;
+    let finish = FinishRequest {
+        owner: finished,
+        value: Value::Kept(Bytes::from_static(b"result")),
+        keep: Duration::from_secs(1),
+    };
+    store.finish(finish).await.expect("finished");
+    assert!(matches!(
+        ask(&store, finished.key, nonce(), &terms).await,
+        Claimed::Done(_)
+    ));
+    let released = hold_by(&store, key(), &terms).await;
+    let release = ReleaseRequest {
+        key: released.key,
+        nonce: released.nonce,
+        token: None,
+        not_after: store.now().saturating_add(Duration::from_secs(1)),
+    };
+    store.release(release).await.expect("released");
+
+    let mut client = client().await;
+    let count = GetOptions::new().with_prefix().with_count_only();
+    until("an empty store", async || {
+        let left = client.get(prefix.as_str(), Some(count.clone())).await;
+        left.expect("etcd answers").count() == 0
+    })
+    .await;
+}
