@@ -65,7 +65,13 @@ async fn every_call_is_one_trip(wire: &Wire) {
 
     let (answer, trips) = wire.trips(store.release(taker.release())).await;
     assert_eq!((answer, trips), (Release::Released, 1));
+}
 
+#[tokio::test]
+async fn every_call_is_one_trip_without_prepared_statements() {
+    let wire = wire(false).await;
+    every_call_is_one_trip(&wire).await;
+    let store = &wire.store;
     let mut beats = Vec::new();
     for _ in 0..50 {
         beats.push(beat(hold(store, key(), 60 * SECOND).await));
@@ -74,11 +80,6 @@ async fn every_call_is_one_trip(wire: &Wire) {
     let renewed = |answer: &Renewed| matches!(answer, Renewed::Renewed { .. });
     assert!(answers.len() == 50 && answers.iter().all(renewed));
     assert_eq!(trips, 1, "fifty beats");
-}
-
-#[tokio::test]
-async fn every_call_is_one_trip_without_prepared_statements() {
-    every_call_is_one_trip(&wire(false).await).await;
 }
 
 #[tokio::test]
