@@ -105,7 +105,6 @@ impl Default for Names {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test may")]
 mod tests {
     use super::*;
 

@@ -72,8 +72,7 @@ impl PostgresStore {
         nonce: Nonce,
     ) -> Result<Admission, StoreError> {
         let call = self.statements().fence_in(resource, token, nonce);
-        self.ask_in(client, call, None, |row| answer::admission(row))
-            .await
+        self.ask_in(client, call, None, answer::admission).await
     }
 
     /// Whether the owner holds the key still: `None` when it does, why not otherwise. Nobody is granted the
