@@ -37,6 +37,7 @@
 //! moment from which it says nothing any more; every move sets it anew.
 
 mod admin;
+mod answer;
 mod bell;
 mod builder;
 mod check;

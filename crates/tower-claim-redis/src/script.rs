@@ -10,7 +10,7 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    fn new(parts: [&str; 2]) -> Self {
+    fn new(parts: &[&str]) -> Self {
         let source = parts.concat();
         let sha = redis::Script::new(&source).get_hash().to_owned();
         Self { source, sha }
@@ -18,27 +18,24 @@ impl Script {
 }
 
 macro_rules! scripts {
-    ($($name:ident = $shared:literal + $step:literal;)+) => {
+    ($($name:ident = $($part:literal)+;)+) => {
         $(pub(crate) static $name: LazyLock<Script> = LazyLock::new(|| {
-            Script::new([
-                include_str!(concat!("lua/", $shared, ".lua")),
-                include_str!(concat!("lua/", $step, ".lua")),
-            ])
+            Script::new(&[$(include_str!(concat!("lua/", $part, ".lua"))),+])
         });)+
     };
 }
 
 scripts! {
-    CLAIM = "record" + "claim";
-    RENEW = "record" + "renew";
-    MARK = "record" + "mark";
-    FINISH = "record" + "finish";
-    RELEASE = "record" + "release";
-    LOOK = "record" + "look";
-    PEEK = "record" + "peek";
-    RESOLVE = "record" + "resolve";
-    REVOKE = "record" + "revoke";
-    BREAK = "record" + "break";
-    ADMIT = "fence" + "admit";
-    FLOOR = "fence" + "floor";
+    CLAIM = "record" "moves" "claim";
+    RENEW = "record" "moves" "renew";
+    MARK = "record" "moves" "mark";
+    FINISH = "record" "moves" "finish";
+    RELEASE = "record" "moves" "release";
+    LOOK = "record" "moves" "look";
+    PEEK = "record" "moves" "peek";
+    RESOLVE = "record" "moves" "resolve";
+    REVOKE = "record" "moves" "revoke";
+    BREAK = "record" "moves" "break";
+    ADMIT = "fence" "admit";
+    FLOOR = "fence" "floor";
 }
