@@ -245,3 +245,9 @@ pub(crate) fn scan(
     }
     Ok((views, None))
 }
+
+#[cfg(test)]
+pub(crate) fn count(txn: &ReadTransaction) -> Result<u64, Trouble> {
+    use redb::ReadableTableMetadata;
+    Ok(txn.open_table(RECORDS)?.len()?)
+}

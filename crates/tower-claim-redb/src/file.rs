@@ -140,13 +140,17 @@ impl File {
         self.database.read().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Acquire)
+    }
+
     pub(crate) fn tell_broken(&self) {
         self.broken.store(true, Ordering::Release);
     }
 
     /// Opens the file anew where it must be. For the writer.
     pub(crate) fn mend(&self) -> Result<(), Failure> {
-        if !self.broken.load(Ordering::Acquire) {
+        if !self.is_broken() {
             return Ok(());
         }
         let mut database = self.database_mut();

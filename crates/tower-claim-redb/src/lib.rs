@@ -8,6 +8,8 @@ mod file;
 mod many;
 mod meta;
 mod store;
+#[cfg(test)]
+mod tests;
 mod time;
 mod writer;
 

@@ -61,7 +61,12 @@ impl Inner {
         &self,
         look: impl FnOnce(&ReadTransaction) -> Result<R, Trouble>,
     ) -> Result<R, StoreError> {
-        self.file.read(look)
+        let answer = self.file.read(look);
+        if answer.is_err() && self.file.is_broken() {
+            // A full queue wakes the writer as well.
+            let _ = self.orders.try_send(Order::Mend);
+        }
+        answer
     }
 
     fn look<R>(&self, key: &Key, tell: impl FnOnce(Record, At) -> R) -> Result<R, StoreError> {

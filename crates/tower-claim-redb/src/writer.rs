@@ -38,6 +38,8 @@ pub(crate) trait Job: Send {
 /// What the writer is told.
 pub(crate) enum Order {
     Do(Box<dyn Job>),
+    /// The file wants to be opened anew: a read failed.
+    Mend,
     Close(oneshot::Sender<()>),
 }
 
@@ -110,13 +112,14 @@ impl Writer {
             match self.wait() {
                 Ok(Order::Do(job)) => jobs.push(job),
                 Ok(Order::Close(told)) => closing = Some(told),
-                Err(RecvTimeoutError::Timeout) => {}
+                Ok(Order::Mend) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break None,
             }
             while closing.is_none() && jobs.len() < TOGETHER {
                 match self.orders.try_recv() {
                     Ok(Order::Do(job)) => jobs.push(job),
                     Ok(Order::Close(told)) => closing = Some(told),
+                    Ok(Order::Mend) => {}
                     Err(_) => break,
                 }
             }
@@ -134,6 +137,8 @@ impl Writer {
 
     fn wait(&self) -> Result<Order, RecvTimeoutError> {
         match self.due {
+            // Nobody can ask for a file that is not open.
+            _ if self.file.is_broken() => self.orders.recv_timeout(MEND_PAUSE),
             Some(due) => {
                 let rest = due.saturating_since(self.time.now());
                 self.orders.recv_timeout(rest.max(CLEAN_PAUSE))
@@ -160,10 +165,6 @@ impl Writer {
         let kept = done.as_ref().map(|_| ());
         for job in jobs {
             job.answer(kept);
-        }
-        if done.is_err() {
-            // Calls that come meanwhile wait in the queue, which is bounded.
-            std::thread::sleep(MEND_PAUSE);
         }
     }
 

@@ -1,0 +1,114 @@
+//! Every law: on real time and by hand, plain and behind each trouble.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tower_claim::conformance::{Report, Suite, Time, Trouble};
+use tower_claim::testing::ManualClock;
+use tower_claim::{ClaimStore, Clock};
+use tower_claim_redb::RedbStore;
+
+use crate::suite::{QUICK, guard_laws};
+
+/// A folder of files, each of its own name.
+struct Folder {
+    place: TempDir,
+    next: AtomicU32,
+}
+
+impl Folder {
+    fn new() -> Self {
+        Self {
+            place: tempfile::tempdir().expect("a folder"),
+            next: AtomicU32::new(0),
+        }
+    }
+
+    fn file(&self) -> PathBuf {
+        let n = self.next.fetch_add(1, Ordering::Relaxed);
+        self.place.path().join(format!("{n}.redb"))
+    }
+}
+
+/// Two files for all laws: a file for each would measure how fast files are made, and a scan of one file
+/// reads what all the other laws left there.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_law_holds_on_real_time() {
+    let folder = Folder::new();
+    let open = || RedbStore::open(folder.file()).expect("a new file");
+    let (store, scanned) = (open(), open());
+    let plain = Suite::new(QUICK);
+    let troubled = Trouble::ALL.map(|trouble| plain.clone().behind(trouble));
+    for suite in [plain].into_iter().chain(troubled) {
+        let (one, many, admin) = tokio::join!(
+            suite.claim_store(async || store.clone()),
+            suite.claim_many(async || store.clone()),
+            suite.claim_admin(async || scanned.clone()),
+        );
+        [one, many, admin].into_iter().for_each(held);
+    }
+}
+
+/// The report is seen with `--nocapture`.
+fn held(report: Report) {
+    println!("{report}");
+    report.assert();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_law_holds_by_hand() {
+    by_hand(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_law_holds_by_hand_behind_each_trouble() {
+    for trouble in Trouble::ALL {
+        by_hand(Some(trouble)).await;
+    }
+}
+
+/// A file for each law: the laws set the clock, and a wall clock set ahead stays in the file.
+async fn by_hand(trouble: Option<Trouble>) {
+    let folder = Folder::new();
+    let clock = ManualClock::new();
+    let suite = Suite::new(Time::Manual(clock.clone()));
+    let suite = trouble.map_or(suite.clone(), |trouble| suite.behind(trouble));
+    let clock: Arc<dyn Clock> = Arc::new(clock);
+    let open = async || {
+        let store = RedbStore::builder().clock(Arc::clone(&clock));
+        let store = store.poll(Duration::from_millis(5));
+        store.open(folder.file()).expect("a new file")
+    };
+    held(suite.claim_store(open).await);
+    held(suite.claim_many(open).await);
+    held(suite.claim_admin(open).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_guard_keeps_every_law() {
+    let folder = Folder::new();
+    let store = RedbStore::open(folder.file()).expect("a new file");
+    guard_laws(async || store.fence_store()).await;
+}
+
+#[test]
+fn the_table_of_promises_is_what_the_code_says() {
+    let folder = Folder::new();
+    let store = RedbStore::open(folder.file()).expect("a new file");
+    let table = store.capabilities().to_string();
+    let docs = include_str!("../../../../crates/tower-claim-redb/src/store.rs");
+    let readme = include_str!("../../../../crates/tower-claim-redb/README.md");
+    for row in table.lines() {
+        assert!(
+            docs.contains(&format!("/// {row}\n")),
+            "the docs lack {row}"
+        );
+        assert!(
+            readme.contains(&format!("{row}\n")),
+            "the readme lacks {row}"
+        );
+    }
+}

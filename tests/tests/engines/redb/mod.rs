@@ -1,0 +1,4 @@
+//! The suite on redb, kills, and churn.
+
+mod kills;
+mod laws;
