@@ -15,15 +15,15 @@ use tower_claim::{Code, CutShort, Refusal};
 use tower_service::Service;
 
 use crate::admit::Admitted;
-use crate::body::{BoxError, ReadError, RequestBody, ResponseBody, Whole, read_request};
+use crate::body::{BoxError, RequestBody, ResponseBody};
 use crate::entry::Ticket;
-use crate::fingerprint;
 use crate::keep::settle;
 use crate::open::OpenRun;
 use crate::reply::Reply;
 use crate::run::IdempotentRun;
 use crate::shared::Shared;
 use crate::stage::Row;
+use crate::upload::Upload;
 
 /// The inner service of one call.
 pub(crate) enum Inner<S> {
@@ -89,35 +89,28 @@ where
         return refuse(shared.refused(Refusal::new(Code::ShuttingDown)));
     }
 
-    // The whole body before anything is claimed: a broken upload leaves nothing behind, and a repeat with
-    // another payload is told so also while the first run is going.
-    let bodyless = fingerprint::has_no_body(&parts, &body);
-    let (data, trailers) = match read_request(body, shared.max_request_body).await {
-        Ok(read) => read,
-        Err(ReadError::TooLarge) => {
-            return refuse(shared.refused(Refusal::new(Code::BodyTooLarge)));
-        }
-        Err(ReadError::Broken) => return refuse(shared.refused(Refusal::new(Code::BodyBroken))),
+    let upload = match Upload::of(&shared, &parts, body, &ticket).await {
+        Ok(upload) => upload,
+        Err(refusal) => return refuse(shared.refused(refusal)),
     };
     let entry = match ticket {
         Ticket::Keyed(entry) => entry,
         Ticket::ByBody(scoped) => {
             match shared
                 .entry
-                .read_body(&scoped, &parts, &data, shared.clock())
+                .read_body(&scoped, &parts, upload.bytes(), shared.clock())
             {
                 Ok(Some(entry)) => entry,
                 Ok(None) => {
-                    let body = RequestBody::read(Whole::of(data, trailers));
-                    let response = inner.call(Request::from_parts(parts, body)).await;
+                    let request = Request::from_parts(parts, upload.into_body());
+                    let response = inner.call(request).await;
                     return response.map(|response| response.map(ResponseBody::pass));
                 }
                 Err(refusal) => return refuse(shared.refused(refusal)),
             }
         }
     };
-    let body = (!bodyless).then_some(&data[..]);
-    let print = match fingerprint::of(&shared.entry.bound, &parts, body) {
+    let print = match upload.print(&shared, &parts) {
         Ok(print) => print,
         Err(refusal) => return refuse(shared.refused(refusal)),
     };
@@ -140,6 +133,14 @@ where
     let (claim, place) = match admitted {
         Admitted::Run(claim, place) => (claim, place),
         Admitted::Answer(reply) => {
+            let reply = match reply {
+                // No answer for a body that nobody has looked at.
+                Reply::Replay(kept) => match upload.verified().await {
+                    Ok(()) => Reply::Replay(kept),
+                    Err(refusal) => shared.refused(refusal).into(),
+                },
+                refusal => refusal,
+            };
             if let Reply::Refuse(_) = reply {
                 row.rejected();
             }
@@ -159,13 +160,15 @@ where
     let outer = parts.extensions.get::<IdempotentRun>().cloned();
     let run = IdempotentRun::new(entry.business_key, claim, shared.entry.layer, outer);
     parts.extensions.insert(run.clone());
-    let request = Request::from_parts(parts, RequestBody::read(Whole::of(data, trailers)));
+    let failed = upload.failed();
+    let request = Request::from_parts(parts, upload.into_body());
     let (answer, answered) = oneshot::channel();
     let open = OpenRun {
         shared: Arc::clone(&shared),
         key: entry.key,
         print,
         run,
+        upload: failed,
         responder: responder.clone(),
         row: row.clone(),
         _permit: permit,

@@ -7,6 +7,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tower_claim::store::{Finish, Value};
 use tower_claim::{Claim, Code, Fingerprint, Key, Refusal};
 
+use crate::body::UploadFailed;
 use crate::record::Head;
 use crate::reply::{Reply, Responder};
 use crate::run::IdempotentRun;
@@ -20,6 +21,7 @@ pub(crate) struct OpenRun {
     pub(crate) key: Key,
     pub(crate) print: Fingerprint,
     pub(crate) run: IdempotentRun,
+    pub(crate) upload: UploadFailed,
     pub(crate) responder: Responder,
     pub(crate) row: Row,
     pub(crate) _permit: OwnedSemaphorePermit,

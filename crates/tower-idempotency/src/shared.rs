@@ -29,6 +29,8 @@ pub(crate) struct Shared {
     pub(crate) followers: Followers,
     pub(crate) retention: Duration,
     pub(crate) max_request_body: usize,
+    /// Up to this many bytes an upload with a digest is streamed.
+    pub(crate) stream_uploads: Option<u64>,
     pub(crate) max_response_body: usize,
     pub(crate) headers: HeaderRules,
     pub(crate) outcome: OutcomeRule,

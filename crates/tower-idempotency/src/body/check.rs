@@ -174,7 +174,11 @@ mod tests {
     type Given = Vec<Result<String, String>>;
 
     /// What is given out of these frames, and whether it failed.
-    fn run(digest_of: &str, limit: u64, frames: &[Result<&'static str, &'static str>]) -> (Given, bool) {
+    fn run(
+        digest_of: &str,
+        limit: u64,
+        frames: &[Result<&'static str, &'static str>],
+    ) -> (Given, bool) {
         let failed = UploadFailed::not_yet();
         let digest = Sha256::digest(digest_of).into();
         let mut check = Check::new(digest, limit, failed.clone());
@@ -211,7 +215,10 @@ mod tests {
     fn what_is_right_is_given_out_whole() {
         let frames = [Ok("a"), Ok(""), Ok("b"), Ok("c")];
         assert_eq!(run("abc", 3, &frames), ok(&["a", "b", "c"]));
-        assert_eq!(run("a", 3, &[Ok("a"), Ok("trailers")]), ok(&["a", "trailers"]));
+        assert_eq!(
+            run("a", 3, &[Ok("a"), Ok("trailers")]),
+            ok(&["a", "trailers"])
+        );
         assert_eq!(run("", 3, &[]), ok(&[]));
     }
 

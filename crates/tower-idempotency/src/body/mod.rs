@@ -1,10 +1,13 @@
 //! The bodies of this layer, and how they are read.
 
+mod check;
 mod read;
 mod request;
 mod response;
 
-pub(crate) use read::{ReadError, read_request};
+pub use check::UploadError;
+pub(crate) use check::{Check, UploadFailed};
+pub(crate) use read::{ReadError, read_request, read_to_the_end};
 pub use request::RequestBody;
 pub(crate) use request::Whole;
 pub use response::{BoxError, CutOff, ResponseBody};

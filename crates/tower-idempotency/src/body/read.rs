@@ -8,6 +8,9 @@ use http::HeaderMap;
 use http_body::Body;
 use http_body_util::{BodyExt, LengthLimitError};
 
+use super::check::UploadError;
+use super::response::BoxError;
+
 /// Why a request body could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadError {
@@ -15,6 +18,8 @@ pub(crate) enum ReadError {
     TooLarge,
     /// The upload broke off.
     Broken,
+    /// It is not what its digest says.
+    NotItsDigest,
 }
 
 /// Reads a body to its end. A body of one chunk is not copied.
@@ -61,6 +66,22 @@ where
         joined.freeze()
     };
     Ok((whole, trailers))
+}
+
+/// Reads a checked body to its end and lets it go, for its check.
+pub(crate) async fn read_to_the_end<B>(body: B) -> Result<(), ReadError>
+where
+    B: Body<Data = Bytes, Error = BoxError>,
+{
+    let mut body = pin!(body);
+    while let Some(frame) = body.frame().await {
+        frame.map_err(|error| match error.downcast_ref() {
+            Some(UploadError::NotItsDigest) => ReadError::NotItsDigest,
+            Some(UploadError::TooLarge) => ReadError::TooLarge,
+            None => judge(error.as_ref()),
+        })?;
+    }
+    Ok(())
 }
 
 /// A limit that stands outside of us shows as an error of the body: that is 413 all the same.

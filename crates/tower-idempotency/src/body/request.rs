@@ -10,9 +10,12 @@ use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
+use super::check::Check;
+use super::response::BoxError;
+
 pin_project! {
-    /// The request body behind the layer: the host's own, or one that was read for the fingerprint.
-    /// Trailers survive.
+    /// The request body behind the layer: the host's own, one that was read for the fingerprint, or one that
+    /// streams while it is held against its digest. Trailers survive.
     ///
     /// A layer *inside* that wants the host's own body type, as `axum::middleware::from_fn` does, needs a
     /// `MapRequestLayer` in between (tower's feature `util`):
@@ -56,6 +59,11 @@ pin_project! {
         Read {
             whole: Whole,
         },
+        Checked {
+            #[pin]
+            body: B,
+            check: Box<Check>,
+        },
     }
 }
 
@@ -67,6 +75,14 @@ impl<B> RequestBody<B> {
         }
     }
 
+    /// The host's own body, held against its digest.
+    pub(crate) fn checked(body: B, check: Check) -> Self {
+        let check = Box::new(check);
+        Self {
+            inner: Inner::Checked { body, check },
+        }
+    }
+
     pub(crate) fn read(whole: Whole) -> Self {
         Self {
             inner: Inner::Read { whole },
@@ -74,17 +90,25 @@ impl<B> RequestBody<B> {
     }
 }
 
-impl<B: Body<Data = Bytes>> Body for RequestBody<B> {
+impl<B> Body for RequestBody<B>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
     type Data = Bytes;
-    type Error = B::Error;
+    type Error = BoxError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let own = |frame: Option<Result<_, B::Error>>| frame.map(|frame| frame.map_err(Into::into));
         match self.project().inner.project() {
-            Projected::Pass { body } => body.poll_frame(cx),
+            Projected::Pass { body } => body.poll_frame(cx).map(own),
             Projected::Read { whole } => Poll::Ready(whole.next().map(Ok)),
+            Projected::Checked { mut body, check } => {
+                check.poll_frame(cx, |cx| body.as_mut().poll_frame(cx).map(own))
+            }
         }
     }
 
@@ -92,6 +116,7 @@ impl<B: Body<Data = Bytes>> Body for RequestBody<B> {
         match &self.inner {
             Inner::Pass { body } => body.is_end_stream(),
             Inner::Read { whole } => whole.is_over(),
+            Inner::Checked { check, .. } => check.is_over(),
         }
     }
 
@@ -99,6 +124,7 @@ impl<B: Body<Data = Bytes>> Body for RequestBody<B> {
         match &self.inner {
             Inner::Pass { body } => body.size_hint(),
             Inner::Read { whole } => whole.size_hint(),
+            Inner::Checked { body, check } => check.size_hint(&body.size_hint()),
         }
     }
 }
@@ -114,6 +140,7 @@ impl<B> fmt::Debug for RequestBody<B> {
         f.write_str(match self.inner {
             Inner::Pass { .. } => "RequestBody::Pass",
             Inner::Read { .. } => "RequestBody::Read",
+            Inner::Checked { .. } => "RequestBody::Checked",
         })
     }
 }

@@ -114,6 +114,20 @@ impl IdempotencyBuilder {
         if let Some(fields) = &self.bound_fields {
             fields.check("fingerprint_fields")?;
         }
+        let digest_alone = BodyRules {
+            content_digest: true,
+            ..BodyRules::default()
+        };
+        let fields_of_bodies =
+            matches!(&self.source, Some(Source::Fields(derived)) if derived.needs_body());
+        if self.stream_uploads.is_some() && (self.body_rules != digest_alone || fields_of_bodies) {
+            return Err(ConfigError::new(
+                "stream_uploads",
+                "goes with `verify_content_digest` alone, and with a key from the head: everything else needs the \
+                 whole body before the handler gets it"
+                    .to_owned(),
+            ));
+        }
         let rules = self.body_rules != BodyRules::default();
         let chosen = [self.first_payload_wins, self.bound_fields.is_some(), rules];
         if chosen.iter().filter(|&&chosen| chosen).count() > 1 {
@@ -151,6 +165,7 @@ impl IdempotencyBuilder {
             followers: Followers::new(self.max_waiters),
             retention: self.retention,
             max_request_body: self.max_request_body,
+            stream_uploads: self.stream_uploads,
             max_response_body: self.max_response_body,
             headers: self.headers,
             outcome: self.outcome,

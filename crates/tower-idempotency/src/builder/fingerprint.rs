@@ -70,6 +70,33 @@ impl IdempotencyBuilder {
         self
     }
 
+    /// Streams an upload that comes with a SHA-256 in its `Content-Digest` to the handler while it is hashed,
+    /// instead of reading it first: the digest it claims is its fingerprint, so the key can be claimed, and a
+    /// repeat be told, by the head alone. Up to so many bytes; longer ones, and a body that turns out to be another
+    /// one, end in an [`UploadError`](crate::UploadError) before their last bytes are given out. Goes with
+    /// [`verify_content_digest`](Self::verify_content_digest) only. Default: every body is read first, up to
+    /// [`max_request_body`](Self::max_request_body); so are, with this, the bodies without a digest.
+    ///
+    /// A handler may have begun its work by the time its upload fails. What it answers then is sent, but is no
+    /// outcome: the key is given back, unless it had passed the point of no return. A repeat is replayed its
+    /// answer once its own body was found to be what its digest says.
+    ///
+    /// ```
+    /// use tower_claim::MemoryStore;
+    /// use tower_idempotency::IdempotencyLayer;
+    ///
+    /// let uploads = IdempotencyLayer::builder(MemoryStore::new())
+    ///     .verify_content_digest()
+    ///     .stream_uploads(5 << 30)
+    ///     .build()?;
+    /// # let _ = uploads;
+    /// # Ok::<(), tower_claim::ConfigError>(())
+    /// ```
+    pub fn stream_uploads(mut self, up_to: u64) -> Self {
+        self.stream_uploads = Some(up_to);
+        self
+    }
+
     /// Binds named fields only, with method and original path: two requests that agree in them are one payload,
     /// whatever else they say. An absent field differs from every value. Where a field is malformed, everything
     /// is bound. Default: query, content type and body are bound.

@@ -106,7 +106,7 @@ fn payload(rules: BodyRules, parts: &Parts, body: Option<&[u8]>) -> Result<Finge
         return Ok(print.part(Some(b"json")).part(Some(&form)).build());
     }
     let print = match &digest {
-        Some(digest) => print.part(Some(b"sha-256")).part(Some(digest)),
+        Some(digest) => with_digest(print, digest),
         None => print.part(body),
     };
     Ok(print.build())
@@ -126,14 +126,39 @@ fn up_to_the_body<'a>(
     print.part(None)
 }
 
+/// The digest that a request brings along, where its fingerprint can go by that alone.
+pub(crate) fn claimed_digest(bound: &Bound, parts: &Parts) -> Option<[u8; 32]> {
+    match bound {
+        Bound::Payload(rules) if rules.content_digest => {
+            content_digest::sha256(&parts.headers).ok().flatten()
+        }
+        _ => None,
+    }
+}
+
+/// The fingerprint that [`of`] makes of a body with this digest.
+pub(crate) fn of_digest(parts: &Parts, digest: &[u8; 32]) -> Fingerprint {
+    let content_types = parts.headers.get_all(CONTENT_TYPE).iter();
+    let print = up_to_the_body(parts, content_types.map(http::HeaderValue::as_bytes));
+    with_digest(print, digest).build()
+}
+
+fn with_digest(print: FingerprintBuilder, digest: &[u8; 32]) -> FingerprintBuilder {
+    print.part(Some(b"sha-256")).part(Some(digest))
+}
+
 /// The digest of the body, which is what the client says it is, if it says anything.
 fn verified(parts: &Parts, body: &[u8]) -> Result<[u8; 32], Refusal> {
     let digest = Sha256::digest(body).into();
     match content_digest::sha256(&parts.headers) {
         Ok(claimed) if claimed.is_none_or(|claimed| claimed == digest) => Ok(digest),
-        Ok(_) => Err(false_digest("the body is not what its Content-Digest says")),
+        Ok(_) => Err(not_its_digest()),
         Err(_) => Err(false_digest("the Content-Digest is malformed (RFC 9530)")),
     }
+}
+
+pub(crate) fn not_its_digest() -> Refusal {
+    false_digest("the body is not what its Content-Digest says")
 }
 
 fn false_digest(detail: &'static str) -> Refusal {

@@ -79,7 +79,7 @@ impl Verdict {
     fn by_head<R>(open: &OpenRun, response: &Response<R>) -> Self {
         if open.run.is_marked() {
             Self::Now(Outcome::Keep)
-        } else if is_no_answer(response) {
+        } else if is_no_answer(response) || open.upload.get() {
             Self::Now(Outcome::Release)
         } else if !open.is_grpc(response.headers()) {
             Self::Now((open.shared.outcome)(response.status()))
@@ -91,6 +91,9 @@ impl Verdict {
     }
 
     fn at_the_end(self, open: &OpenRun, trailers: Option<&HeaderMap>) -> Outcome {
+        if open.upload.get() && !open.run.is_marked() {
+            return Outcome::Release;
+        }
         match self {
             Self::Now(outcome) => outcome,
             Self::InTrailers if open.run.is_marked() => Outcome::Keep,

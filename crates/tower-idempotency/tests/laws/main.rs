@@ -17,3 +17,4 @@ mod replay;
 mod run;
 mod sockets;
 mod support;
+mod uploads;

@@ -97,7 +97,7 @@ async fn misbehave(
     let number = |name: &str| flag(name).map(|v| v.parse::<u64>().unwrap());
     let status = |s: u64| StatusCode::from_u16(u16::try_from(s).unwrap()).unwrap();
 
-    let read = body.collect().await?.to_bytes();
+    let read = body.collect().await.map_err(io::Error::other)?.to_bytes();
     if let Some(code) = number("reject") {
         let response = Response::builder().status(status(code)).extension(NoEffect);
         return Ok(response.body(body_of("rejected")).unwrap());

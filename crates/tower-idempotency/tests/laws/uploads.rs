@@ -1,0 +1,172 @@
+//! Uploads that stream to the handler while they are hashed.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::{Request, Response};
+use http_body::Frame;
+use http_body_util::channel::Channel;
+use http_body_util::{BodyExt, StreamBody};
+use tower::Layer;
+use tower::util::BoxCloneSyncService;
+use tower_idempotency::{IdempotencyBuilder, RequestBody, UploadError};
+
+use crate::support::*;
+
+const HONEST: &str = "{\"hello\": \"world\"}\n";
+/// Of that (RFC 9530, appendix A).
+const DIGEST: &str = "sha-256=:RK/0qy18MlBSVnWgjwz6lZEWjP/lF5HF9bvEF8FabDg=:";
+/// Of nothing.
+const OTHER: &str = "sha-256=:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=:";
+
+fn ask(digest: &str, body: &'static str) -> Ask {
+    post("/orders")
+        .key("8e03978e-40d5-43dd")
+        .header("content-digest", digest)
+        .body(body)
+}
+
+fn streaming(app: &App) -> IdempotencyBuilder {
+    app.builder().verify_content_digest().stream_uploads(64)
+}
+
+fn frames(frames: &[&'static str]) -> Body {
+    let frames: Vec<_> = frames
+        .iter()
+        .map(|f| Ok(Frame::data((*f).into())))
+        .collect();
+    StreamBody::new(stream::iter(frames)).boxed_unsync()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_head_alone_tells_repeats_while_the_first_upload_still_comes() {
+    let app = App::new();
+    let service = app.under(&streaming(&app).build().unwrap());
+    let (mut upload, body) = Channel::<Bytes, io::Error>::new(2);
+    let first = ask(DIGEST, "").no_body().with(body.boxed_unsync());
+    let others = async {
+        upload.send_data("{\"hello\":".into()).await.unwrap();
+        tokio::time::sleep(ms(10)).await;
+        let repeat = ask(DIGEST, HONEST).send(&service).await;
+        repeat.assert_refused(409, "in-progress");
+        let reuse = ask(OTHER, "").send(&service).await;
+        reuse.assert_refused(422, "key-reused");
+        upload.send_data(" \"world\"}\n".into()).await.unwrap();
+        drop(upload);
+    };
+    let (first, ()) = tokio::join!(send(&service, first), others);
+    first.assert_fresh(201);
+    assert!(first.text().contains("\"read\":19"), "{}", first.text());
+
+    ask(DIGEST, HONEST)
+        .send(&service)
+        .await
+        .assert_replay_of(&first);
+    // Without the header it is read first, and is the same payload.
+    let plain = post("/orders").key("8e03978e-40d5-43dd").body(HONEST);
+    plain.send(&service).await.assert_replay_of(&first);
+    ask(OTHER, "")
+        .send(&service)
+        .await
+        .assert_refused(422, "key-reused");
+    // Nobody is given an answer for a body that is not what it says.
+    let lie = ask(DIGEST, "{}").send(&service).await;
+    lie.assert_refused(400, "body-broken");
+    assert_eq!(app.effects(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_handler_answers_to_a_failed_upload_is_no_outcome() {
+    let app = App::new();
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&runs);
+    let handler = tower::service_fn(move |request: Request<RequestBody<Body>>| {
+        let runs = Arc::clone(&counted);
+        async move {
+            runs.fetch_add(1, Ordering::SeqCst);
+            let (parts, body) = request.into_parts();
+            let (status, text) = match body.collect().await {
+                Ok(whole) => (201, whole.to_bytes()),
+                Err(error) => {
+                    if parts.headers.contains_key("x-commit") {
+                        let run = parts.extensions.get::<tower_idempotency::IdempotentRun>();
+                        run.unwrap()
+                            .point_of_no_return()
+                            .await
+                            .map_err(io::Error::other)?;
+                    }
+                    let kind = error.downcast_ref::<UploadError>();
+                    (400, format!("{kind:?}").into())
+                }
+            };
+            let response = Response::builder().status(status);
+            Ok::<_, io::Error>(response.body(body_of(text)).unwrap())
+        }
+    });
+    let layer = streaming(&app).build().unwrap();
+    let service = layer.layer(BoxCloneSyncService::new(handler));
+
+    let reset = [
+        Ok(Frame::data("{".into())),
+        Err(io::Error::other("connection reset")),
+    ];
+    let long = [HONEST; 4];
+    let failing = [
+        (frames(&["{}"]), "Some(NotItsDigest)"),
+        (frames(&long), "Some(TooLarge)"),
+        (StreamBody::new(stream::iter(reset)).boxed_unsync(), "None"),
+    ];
+    for (i, (body, why)) in failing.into_iter().enumerate() {
+        let answer = send(&service, ask(DIGEST, "").no_body().with(body)).await;
+        assert_eq!((answer.status.as_u16(), answer.text()), (400, why));
+        assert_eq!(runs.load(Ordering::SeqCst), i + 1);
+    }
+    let honest = ask(DIGEST, "")
+        .no_body()
+        .with(frames(&["{\"hello\": ", "\"world\"}\n"]));
+    let first = send(&service, honest).await;
+    assert_eq!(first.assert_fresh(201).text(), HONEST);
+    ask(DIGEST, HONEST)
+        .send(&service)
+        .await
+        .assert_replay_of(&first);
+    assert_eq!(runs.load(Ordering::SeqCst), 4);
+
+    // Past the point of no return every answer is kept, this one too.
+    let marked = ask(DIGEST, "{}").header("x-commit", "1");
+    let mut request = marked.request();
+    let other = "another-key-of-ada".parse().unwrap();
+    request.headers_mut().insert("idempotency-key", other);
+    assert_eq!(send(&service, request).await.status, 400);
+    let mut again = ask(DIGEST, HONEST).request();
+    let other = "another-key-of-ada".parse().unwrap();
+    again.headers_mut().insert("idempotency-key", other);
+    let again = send(&service, again).await;
+    assert!(again.is_replay() && again.status == 400, "{again:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_honest_length_over_the_limit_is_refused_before_the_upload() {
+    let app = App::new();
+    let layer = app.builder().verify_content_digest().stream_uploads(4);
+    let service = app.under(&layer.build().unwrap());
+    let answer = ask(DIGEST, HONEST).send(&service).await;
+    answer.assert_refused(413, "body-too-large");
+    assert_eq!((app.effects(), app.store.faults().calls().total()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_needs_the_whole_body_does_not_go_with_streaming() {
+    let app = App::new();
+    let refused = |builder: IdempotencyBuilder| builder.build().unwrap_err().setting();
+    assert_eq!(refused(app.builder().stream_uploads(64)), "stream_uploads");
+    assert_eq!(refused(streaming(&app).multipart_parts()), "stream_uploads");
+    let fields = tower_idempotency::RequestFields::new().form("to");
+    assert_eq!(
+        refused(streaming(&app).derived_from(fields)),
+        "stream_uploads"
+    );
+}
