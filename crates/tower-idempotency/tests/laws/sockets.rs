@@ -8,9 +8,13 @@ use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderMap, Request, Response};
 use http_body::Frame;
-use http_body_util::{BodyExt, StreamBody};
+#[cfg(feature = "axum")]
+use http_body_util::BodyExt;
+use http_body_util::StreamBody;
 use tower::{ServiceBuilder, ServiceExt};
-use tower_idempotency::{IdempotencyLayer, IdempotentRun, RequestBody};
+#[cfg(feature = "axum")]
+use tower_idempotency::IdempotentRun;
+use tower_idempotency::{IdempotencyLayer, RequestBody};
 
 use crate::support::ms;
 
