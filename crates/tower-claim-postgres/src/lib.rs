@@ -45,6 +45,7 @@ mod link;
 mod listener;
 mod migrate;
 mod names;
+mod roll_back;
 pub mod statement;
 mod store;
 mod transaction;
@@ -52,6 +53,7 @@ mod transaction;
 pub use builder::PostgresStoreBuilder;
 pub use error::ConnectError;
 pub use names::Names;
+pub use roll_back::TransactionError;
 pub use store::{PostgresStore, Purged};
 
 /// Its examples run as tests.

@@ -1,22 +1,22 @@
 //! Within the user's transaction.
 
 use tokio_postgres::{GenericClient, Row};
-use tower_claim::store::{
-    Admission, ClaimRequest, Claimed, Finish, FinishRequest, LostReason, Owner,
-};
+use tower_claim::store::{ClaimRequest, Claimed, FinishRequest, Owner};
 use tower_claim::{Key, Nonce, StoreError, Token};
 
-use crate::PostgresStore;
 use crate::calls::{only, query};
 use crate::error::of_statement;
 use crate::statement::{Call, answer};
+use crate::{PostgresStore, TransactionError};
 
 /// Calls within your own transaction: what they change commits with your rows, or not at all.
 ///
 /// `client` is a [`tokio_postgres::Transaction`] (of a `deadpool_postgres::Transaction`: `&*transaction`). None
-/// of them has a timeout of its own; a wait for a locked row is bounded. After an error roll back; where it
-/// [is retryable](StoreError::is_retryable), run the whole transaction again: at `REPEATABLE READ` and
-/// `SERIALIZABLE` that is how PostgreSQL says that another transaction came first.
+/// of them has a timeout of its own; a wait for a locked row is bounded.
+///
+/// **What forbids the commit is an error**, so `?` is right: the transaction is dropped, which rolls it back.
+/// Where the error [is retryable](TransactionError::is_retryable), run the whole transaction again: at
+/// `REPEATABLE READ` and `SERIALIZABLE` that is how PostgreSQL says that another transaction came first.
 impl PostgresStore {
     /// Claims a key: the first statement of a transaction that runs the work as well. A rollback takes the
     /// claim back.
@@ -27,72 +27,72 @@ impl PostgresStore {
     ///
     /// # Errors
     ///
-    /// As for every call.
+    /// [`TransactionError::Store`]. Roll back.
     pub async fn claim_in(
         &self,
         client: &impl GenericClient,
         request: ClaimRequest<'_>,
-    ) -> Result<Claimed, StoreError> {
+    ) -> Result<Claimed, TransactionError> {
         let call = self.statements().claim_in(&request);
-        self.ask_in(client, call, Some(request.key), |row| {
+        let answer = self.ask_in(client, call, Some(request.key), |row| {
             answer::claimed(&request.key, row)
-        })
-        .await
+        });
+        Ok(answer.await?)
     }
 
     /// Finishes the work of a claim, made outside or inside: a late statement of the transaction that writes
-    /// the work's rows. **Roll back unless it answers [`Finish::Finished`]**: so an owner that was superseded
-    /// cannot commit.
+    /// the work's rows. The token decides, not time; an owner that was superseded cannot commit.
     ///
     /// # Errors
     ///
-    /// As for every call.
+    /// [`TransactionError::Lost`] where another took over; [`TransactionError::Store`]. Roll back.
     pub async fn finish_in(
         &self,
         client: &impl GenericClient,
         request: FinishRequest,
-    ) -> Result<Finish, StoreError> {
+    ) -> Result<(), TransactionError> {
         let call = self.statements().finish(&request);
         let key = request.owner.key;
-        self.ask_in(client, call, Some(key), |row| answer::finished(&key, row))
-            .await
+        let answer = self.ask_in(client, call, Some(key), |row| answer::finished(&key, row));
+        TransactionError::unless_finished(answer.await?)
     }
 
     /// Admits a write to `resource` by the token of its lease. The mark stays locked until the transaction
-    /// ends: no newer token overtakes this one in between. **Roll back unless [`Admission::Admitted`].**
+    /// ends: no newer token overtakes this one in between.
     ///
     /// # Errors
     ///
-    /// As for every call.
+    /// [`TransactionError::Stale`], [`TransactionError::Collision`], [`TransactionError::Store`]. Roll back.
     pub async fn fence_in(
         &self,
         client: &impl GenericClient,
         resource: &str,
         token: Token,
         nonce: Nonce,
-    ) -> Result<Admission, StoreError> {
+    ) -> Result<(), TransactionError> {
         let call = self.statements().fence_in(resource, token, nonce);
-        self.ask_in(client, call, None, answer::admission).await
+        let answer = self.ask_in(client, call, None, |row| answer::admission(row));
+        TransactionError::unless_admitted(answer.await?)
     }
 
-    /// Whether the owner holds the key still: `None` when it does, why not otherwise. Nobody is granted the
-    /// key before the transaction ends: real mutual exclusion, not only order.
+    /// Looks whether the owner holds the key still, and keeps it so: nobody is granted the key before the
+    /// transaction ends. Real mutual exclusion, not only order.
     ///
     /// Make it the **last statement before the commit**: the owner's own heartbeats wait too.
     ///
     /// # Errors
     ///
-    /// As for every call.
+    /// [`TransactionError::NotHeld`], [`TransactionError::Store`]. Roll back.
     pub async fn still_held_in(
         &self,
         client: &impl GenericClient,
         owner: Owner,
-    ) -> Result<Option<LostReason>, StoreError> {
+    ) -> Result<(), TransactionError> {
         let call = self.statements().still_held(owner);
-        self.ask_in(client, call, Some(owner.key), |row| {
+        let answer = self.ask_in(client, call, Some(owner.key), |row| {
             answer::still_held(&owner.key, row)
-        })
-        .await
+        });
+        TransactionError::unless_held(answer.await?)
     }
 
     async fn ask_in<T>(

@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use sqlx::PgConnection;
-use tower_claim::store::{Admission, ClaimRequest, Claimed, Finish, FinishRequest, Owner, Value};
-use tower_claim::{Nonce, StoreError, Token};
-use tower_claim_postgres::Names;
+use tower_claim::store::{ClaimRequest, Claimed, FinishRequest, Owner, Value};
+use tower_claim::{Nonce, Token};
 use tower_claim_postgres::statement::{Statements, answer};
+use tower_claim_postgres::{Names, TransactionError};
 
-use crate::Error;
 use crate::row::ask;
 
 /// The calls on claims and guards that run inside a transaction of yours. Cheap to make and to clone.
@@ -58,27 +57,24 @@ impl Claims {
     ///
     /// At REPEATABLE READ and above the record must not have been renewed since the transaction's first
     /// statement: begin the finish before it, or run the transaction again when the error
-    /// [is retryable](Error::is_retryable); the second time no beat is in the way.
+    /// [is retryable](TransactionError::is_retryable); the second time no beat is in the way.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] where another took over; [`Error::Store`]. Roll back.
+    /// [`TransactionError::Lost`] where another took over; [`TransactionError::Store`]. Roll back.
     pub async fn finish_in(
         &self,
         transaction: &mut PgConnection,
         owner: impl Into<Owner>,
         value: Value,
         keep: Duration,
-    ) -> Result<(), Error> {
+    ) -> Result<(), TransactionError> {
         let owner = owner.into();
         let call = self
             .statements
             .finish(&FinishRequest { owner, value, keep });
         let row = ask(transaction, Some(&owner.key), &call).await?;
-        match answer::finished(&owner.key, &row)? {
-            Finish::Finished => Ok(()),
-            _ => Err(Error::Lost),
-        }
+        TransactionError::unless_finished(answer::finished(&owner.key, &row)?)
     }
 
     /// Admits a write on `resource` under a fencing token, and keeps newer ones out until the transaction
@@ -86,22 +82,17 @@ impl Claims {
     ///
     /// # Errors
     ///
-    /// [`Error::Stale`], [`Error::Collision`], [`Error::Store`]. Roll back.
+    /// [`TransactionError::Stale`], [`TransactionError::Collision`], [`TransactionError::Store`]. Roll back.
     pub async fn fence_in(
         &self,
         transaction: &mut PgConnection,
         resource: &str,
         token: Token,
         nonce: Nonce,
-    ) -> Result<(), Error> {
+    ) -> Result<(), TransactionError> {
         let call = self.statements.fence_in(resource, token, nonce);
         let row = ask(transaction, None, &call).await?;
-        match answer::admission(&row)? {
-            Admission::Admitted => Ok(()),
-            Admission::Stale { high } => Err(Error::Stale { high }),
-            Admission::Collision { high } => Err(Error::Collision { high }),
-            _ => Err(unknown_answer()),
-        }
+        TransactionError::unless_admitted(answer::admission(&row)?)
     }
 
     /// Looks whether the owner holds its key, and keeps it so until the transaction ends: for writes that do
@@ -110,19 +101,16 @@ impl Claims {
     ///
     /// # Errors
     ///
-    /// [`Error::NotHeld`], [`Error::Store`]. Roll back.
+    /// [`TransactionError::NotHeld`], [`TransactionError::Store`]. Roll back.
     pub async fn still_held_in(
         &self,
         transaction: &mut PgConnection,
         owner: impl Into<Owner>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), TransactionError> {
         let owner = owner.into();
         let call = self.statements.still_held(owner);
         let row = ask(transaction, Some(&owner.key), &call).await?;
-        match answer::still_held(&owner.key, &row)? {
-            None => Ok(()),
-            Some(reason) => Err(Error::NotHeld(reason)),
-        }
+        TransactionError::unless_held(answer::still_held(&owner.key, &row)?)
     }
 
     /// Claims a key inside the transaction, for work that begins and ends in it: others see it when it is
@@ -133,18 +121,14 @@ impl Claims {
     ///
     /// # Errors
     ///
-    /// [`Error::Store`]. Roll back.
+    /// [`TransactionError::Store`]. Roll back.
     pub async fn claim_in(
         &self,
         transaction: &mut PgConnection,
         request: ClaimRequest<'_>,
-    ) -> Result<Claimed, Error> {
+    ) -> Result<Claimed, TransactionError> {
         let call = self.statements.claim_in(&request);
         let row = ask(transaction, Some(&request.key), &call).await?;
         Ok(answer::claimed(&request.key, &row)?)
     }
-}
-
-fn unknown_answer() -> Error {
-    StoreError::Unsupported("a guard's answer that this version does not know").into()
 }

@@ -29,7 +29,7 @@
 //!
 //! let finishing = claim.begin_finish()?; // beats stop: they would meet the locked record
 //! let receipt = Value::Kept("receipt 7".into());
-//! Claims::new().finish_in(&mut tx, finishing.owner(), receipt, Duration::from_secs(86_400)).await?;
+//! Claims::new().finish_in(&mut tx, &finishing, receipt, Duration::from_secs(86_400)).await?;
 //! tx.commit().await?;
 //! finishing.committed();
 //! # Ok(()) }
@@ -40,7 +40,7 @@ mod error;
 mod row;
 
 pub use calls::Claims;
-pub use error::Error;
+pub use tower_claim_postgres::TransactionError;
 
 /// Its examples run as tests.
 #[cfg(doctest)]

@@ -17,7 +17,7 @@ use tower_claim::{
     Settings, Settled, Terms, Token, Use,
 };
 use tower_claim_postgres::{Names, PostgresStore};
-use tower_claim_sqlx::{Claims, Error};
+use tower_claim_sqlx::{Claims, TransactionError};
 
 type Outcome = Result<(), Box<dyn StdError>>;
 
@@ -89,7 +89,11 @@ impl Shop {
         }
     }
 
-    async fn finish_in(&self, tx: &mut PgConnection, owner: impl Into<Owner>) -> Result<(), Error> {
+    async fn finish_in(
+        &self,
+        tx: &mut PgConnection,
+        owner: impl Into<Owner>,
+    ) -> Result<(), TransactionError> {
         self.claims.finish_in(tx, owner, receipt(), DAY).await
     }
 
@@ -200,8 +204,8 @@ async fn a_superseded_owner_cannot_commit_its_rows() -> Outcome {
         Ok::<_, Box<dyn StdError>>(())
     };
     let error = late.await.expect_err("it was superseded");
-    let error = error.downcast::<Error>()?;
-    assert!(matches!(*error, Error::Lost) && !error.is_retryable());
+    let error = error.downcast::<TransactionError>()?;
+    assert!(matches!(*error, TransactionError::Lost) && !error.is_retryable());
     assert_eq!(finishing.in_doubt().await?, Settled::RolledBack);
     assert_eq!(shop.receipts().await?, 0);
 
@@ -435,8 +439,8 @@ async fn a_stale_write_cannot_commit_and_is_not_overtaken() -> Outcome {
         let refused = shop.claims.fence_in(&mut tx, "seat 14", stale, by).await;
         let high = token(6)?;
         let told = match refused {
-            Err(Error::Stale { high: told }) if stale < high => told,
-            Err(Error::Collision { high: told }) if stale == high => told,
+            Err(TransactionError::Stale { high: told }) if stale < high => told,
+            Err(TransactionError::Collision { high: told }) if stale == high => told,
             other => return Err(format!("{stale}: {other:?}").into()),
         };
         assert_eq!(told, high);
@@ -467,6 +471,9 @@ async fn beats_that_meet_the_locked_record_are_doubt_not_loss() -> Outcome {
     tokio::time::sleep(SECOND / 10).await;
     let mut tx = shop.pool.begin().await?;
     let refused = shop.claims.still_held_in(&mut tx, late.owner()).await;
-    assert!(matches!(refused, Err(Error::NotHeld(LostReason::Lapsed))));
+    assert!(matches!(
+        refused,
+        Err(TransactionError::NotHeld(LostReason::Lapsed))
+    ));
     Ok(())
 }

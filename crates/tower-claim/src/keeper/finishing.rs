@@ -15,9 +15,9 @@ use crate::{Moment, StoreError};
 /// A finish handed out to be run elsewhere: inside the user's own transaction, beside the rows it stands
 /// for. Made by [`Claim::begin_finish`].
 ///
-/// The engine's own call (`finish_in`) takes [`owner`](Self::owner), and answers whether the claim still
-/// stands; it holds the record until the transaction ends. So business rows and result are committed
-/// together, or neither is, and a superseded owner commits nothing.
+/// The engine's own call (`finish_in`) takes [`owner`](Self::owner). It is an error where the claim does not
+/// stand any more, and holds the record until the transaction ends otherwise. So business rows and result are
+/// committed together, or neither is, and a superseded owner commits nothing.
 ///
 /// Then say what became of the transaction, or leave it:
 ///
@@ -34,29 +34,26 @@ use crate::{Moment, StoreError};
 ///
 /// From `begin_finish` on the hold is not renewed: a beat would find its record locked by the transaction.
 /// Run `finish_in` within what was [left](Claim::remaining) of the lease, or another may take over, and it
-/// answers `Lost`. What runs in the transaction after it takes no more care of the lease: nobody takes over
+/// is an error. What runs in the transaction after it takes no more care of the lease: nobody takes over
 /// a locked record. A transaction that is run again after a serialization failure uses the same `Finishing`.
 ///
 /// ```no_run
-/// # /// # use tower_claim::store::{Finish, Owner, Value};
+/// # use std::time::Duration;
+/// # use tower_claim::store::{Owner, Value};
 /// # struct Transaction;
 /// # impl Transaction {
 /// #     async fn insert(&mut self, row: &str) -> Result<(), std::io::Error> { Ok(()) }
 /// #     async fn commit(self) -> Result<(), std::io::Error> { Ok(()) }
 /// # }
-/// # async fn finish_in(tx: &mut Transaction, owner: Owner, value: Value, keep: Duration)
-/// #     -> Result<Finish, std::io::Error> { Ok(Finish::Finished) }
+/// # async fn finish_in(tx: &mut Transaction, owner: impl Into<Owner>, value: Value, keep: Duration)
+/// #     -> Result<(), std::io::Error> { Ok(()) }
 /// # async fn example(claim: tower_claim::Claim, mut tx: Transaction) -> Result<(), Box<dyn std::error::Error>> {
 /// tx.insert("receipt 7").await?;
 /// let finishing = claim.begin_finish()?;
-/// let value = Value::Kept("receipt 7".into());
-/// match finish_in(&mut tx, finishing.owner(), value, Duration::from_secs(86_400)).await? {
-///     Finish::Finished => {
-///         tx.commit().await?; // on an error `finishing` is dropped: right, whatever became of the commit
-///         finishing.committed();
-///     }
-///     Finish::Lost => println!("another took over: nothing is committed"),
-/// }
+/// let receipt = Value::Kept("receipt 7".into());
+/// finish_in(&mut tx, &finishing, receipt, Duration::from_secs(86_400)).await?; // an error where another took over
+/// tx.commit().await?; // on an error `finishing` is dropped: right, whatever became of the commit
+/// finishing.committed();
 /// # Ok(()) }
 /// ```
 #[must_use = "dropped, the key is given back, unless the transaction was committed"]

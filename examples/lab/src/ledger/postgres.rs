@@ -9,7 +9,7 @@ use tokio_postgres::{Config, NoTls, Row};
 use tower_claim::engine::call_within;
 use tower_claim::store::Admission;
 use tower_claim::{Namespace, StoreError};
-use tower_claim_postgres::PostgresStore;
+use tower_claim_postgres::{PostgresStore, TransactionError};
 
 use super::books::{Book, Books, Entry};
 use super::name;
@@ -84,12 +84,13 @@ impl PostgresBooks {
         let patience = transaction.batch_execute(PATIENCE).await;
         patience.map_err(StoreError::unavailable)?;
         let (token, nonce) = entry.grant()?;
-        let admission = self
-            .store
-            .fence_in(&*transaction, &name, token, nonce)
-            .await?;
-        if admission != Admission::Admitted {
-            return Ok(admission);
+        let fenced = self.store.fence_in(&*transaction, &name, token, nonce);
+        match fenced.await {
+            Ok(()) => {}
+            Err(TransactionError::Stale { high }) => return Ok(Admission::Stale { high }),
+            Err(TransactionError::Collision { high }) => return Ok(Admission::Collision { high }),
+            Err(TransactionError::Store(error)) => return Err(error),
+            Err(error) => return Err(StoreError::unavailable(error)),
         }
         let append =
             "INSERT INTO lab_ledger_entry (ledger, token, nonce, pid) VALUES ($1, $2, $3, $4)";
@@ -103,7 +104,7 @@ impl PostgresBooks {
         let appended = transaction.execute_typed(append, &values).await;
         appended.map_err(StoreError::unavailable)?;
         transaction.commit().await.map_err(StoreError::ambiguous)?;
-        Ok(admission)
+        Ok(Admission::Admitted)
     }
 }
 

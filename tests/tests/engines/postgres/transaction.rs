@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use tokio_postgres::{Client, IsolationLevel};
-use tower_claim::store::{Admission, Claimed, Finish, LostReason, Renewed};
+use tower_claim::store::{Admission, Claimed, LostReason, Renewed};
 use tower_claim::{ClaimStore, FenceStore, StoreError, Token};
-use tower_claim_postgres::PostgresStore;
+use tower_claim_postgres::{PostgresStore, TransactionError};
 
 use super::scene::{Ask, SECOND, beat, client, finish, granted, hold, key, nonce, store};
 use super::server;
@@ -36,14 +36,14 @@ async fn an_owner_that_was_superseded_cannot_commit() {
     let next = hold(&store, zombie.key, 60 * SECOND).await;
 
     let answer = store.finish_in(&transaction, finish(zombie, "late")).await;
-    assert_eq!(answer.expect("an answer"), Finish::Lost);
+    assert!(matches!(answer, Err(TransactionError::Lost)), "{answer:?}");
     transaction.rollback().await.expect("it ends");
     assert_eq!(rows(&client, &orders).await, 0);
 
     let transaction = client.transaction().await.expect("it begins");
     transaction.execute(&insert, &[]).await.expect("a row");
     let answer = store.finish_in(&transaction, finish(next, "done")).await;
-    assert_eq!(answer.expect("an answer"), Finish::Finished);
+    answer.expect("it is finished");
     let outside = store.peek(next.key).await.expect("an answer");
     assert_eq!(
         outside.expect("a record").state.as_str(),
@@ -72,7 +72,7 @@ async fn a_crash_at_any_point_leaves_row_and_result_or_neither() {
         }
         if point > 1 {
             let answer = store.finish_in(&transaction, finish(owner, "done")).await;
-            assert_eq!(answer.expect("an answer"), Finish::Finished);
+            answer.expect("it is finished");
         }
         if point > 2 {
             transaction.commit().await.expect("it commits");
@@ -166,7 +166,7 @@ async fn no_bound_on_locks_leaks_into_the_transaction() {
     let admitted = store
         .fence_in(&transaction, "seat", token, owner.nonce)
         .await;
-    assert_eq!(admitted.expect("an answer"), Admission::Admitted);
+    admitted.expect("it is admitted");
     let bound = transaction.query_one("show lock_timeout", &[]).await;
     assert_eq!(bound.expect("an answer").get::<_, String>(0), "7s");
 }
@@ -177,7 +177,7 @@ async fn while_still_held_in_is_open_nobody_takes_over() {
     let owner = hold(&store, key(), SECOND / 2).await;
     let transaction = client.transaction().await.expect("it begins");
     let held = store.still_held_in(&transaction, owner).await;
-    assert_eq!(held.expect("an answer"), None);
+    held.expect("it is held");
     let beats = store.renew(&[beat(owner)]).await.expect("an answer");
     assert_eq!(beats, [Renewed::Unsure]);
     tokio::time::sleep(SECOND * 6 / 10).await;
@@ -189,7 +189,8 @@ async fn while_still_held_in_is_open_nobody_takes_over() {
     granted(answer.expect("it waited for the commit"));
     let transaction = client.transaction().await.expect("it begins");
     let held = store.still_held_in(&transaction, owner).await;
-    assert_eq!(held.expect("an answer"), Some(LostReason::Superseded));
+    let lost = TransactionError::NotHeld(LostReason::Superseded);
+    assert_eq!(held.map_err(|e| e.to_string()), Err(lost.to_string()));
 }
 
 #[tokio::test]
@@ -206,7 +207,7 @@ async fn a_mark_in_a_transaction_goes_back_with_it_and_is_not_overtaken() {
         let answer = store
             .fence_in(&transaction, resource, token(5), first)
             .await;
-        assert_eq!(answer.expect("an answer"), Admission::Admitted);
+        answer.expect("it is admitted");
         let sent = Instant::now();
         let newer = async {
             let newer = store.admit(resource, token(6), second).await;
@@ -222,9 +223,9 @@ async fn a_mark_in_a_transaction_goes_back_with_it_and_is_not_overtaken() {
         let answer = store
             .fence_in(&transaction, resource, token(5), first)
             .await;
-        assert_eq!(
-            answer.expect("an answer"),
-            Admission::Stale { high: token(6) }
+        assert!(
+            matches!(&answer, Err(TransactionError::Stale { high }) if *high == token(6)),
+            "{answer:?}"
         );
     }
 }
@@ -245,7 +246,7 @@ async fn at_stricter_isolation_a_conflict_is_to_be_tried_again() {
         assert!(store.renew(&[beat(owner)]).await.is_ok());
         let answer = store.finish_in(&transaction, finish(owner, "done")).await;
         assert!(
-            matches!(&answer, Err(error @ StoreError::Unavailable(_)) if error.is_retryable()),
+            matches!(&answer, Err(error @ TransactionError::Store(StoreError::Unavailable(_))) if error.is_retryable()),
             "{level:?}: {answer:?}"
         );
         transaction.rollback().await.expect("it ends");
@@ -262,7 +263,7 @@ async fn at_stricter_isolation_a_conflict_is_to_be_tried_again() {
         let ask = Ask::new(&store, fresh, SECOND);
         let answer = store.claim_in(&transaction, ask.request()).await;
         assert!(
-            matches!(&answer, Err(error @ StoreError::Unavailable(_)) if error.is_retryable()),
+            matches!(&answer, Err(error @ TransactionError::Store(StoreError::Unavailable(_))) if error.is_retryable()),
             "{level:?}: {answer:?}"
         );
     }
