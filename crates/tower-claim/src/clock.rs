@@ -52,8 +52,8 @@ pub trait Clock: Debug + Send + Sync + 'static {
     /// Now. Never goes back. Should count time in suspend: a lease goes on while the machine sleeps.
     fn now(&self) -> Moment;
 
-    /// Wall time since the Unix epoch. Only the in-memory store reads it, for the clock part of its
-    /// tokens; no deadline depends on it.
+    /// Wall time since the Unix epoch. The in-memory store reads it for the clock part of its tokens, and layers
+    /// where a business key may be a time or belongs to a window of time; no deadline depends on it.
     fn unix_time(&self) -> Duration;
 
     /// Ready at `at` or later, never before. Dropping the future leaves nothing behind.

@@ -29,7 +29,7 @@ pub(crate) struct Warned(Arc<AtomicBool>);
 
 impl Warned {
     pub(crate) fn warn(&self, weakness: KeyWeakness, path: &str) {
-        if self.0.swap(true, Ordering::Relaxed) {
+        if !self.is_first() {
             return;
         }
         #[cfg(feature = "tracing")]
@@ -41,6 +41,11 @@ impl Warned {
         );
         #[cfg(not(feature = "tracing"))]
         let _ = (weakness, path);
+    }
+
+    fn is_first(&self) -> bool {
+        // Read before it is written: the first warning is one, the requests after it are many.
+        !self.0.load(Ordering::Relaxed) && !self.0.swap(true, Ordering::Relaxed)
     }
 }
 
@@ -54,4 +59,17 @@ pub(crate) fn refusal(weakness: KeyWeakness) -> Refusal {
     Refusal::new(Code::KeyInvalid)
         .with_reason(weakness.name())
         .with_detail(weakness.text())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clones_of_a_service_warn_once_and_another_route_warns_again() {
+        let route = Warned::default();
+        assert!(route.clone().is_first());
+        assert!(!route.is_first());
+        assert!(Warned::default().is_first());
+    }
 }

@@ -69,6 +69,9 @@ impl IdempotencyBuilder {
     /// message. A request in which one of them is absent has no key; one in which one is malformed is refused
     /// (400 `key-invalid`). Default: the header.
     ///
+    /// Where a field is in the body, the body of every request that passes the [gate](Self::gate) is read, up to
+    /// [`max_request_body`](Self::max_request_body), also of those that turn out to have no key.
+    ///
     /// As with [`derived_key`](Self::derived_key), this is for intents that exist once by themselves, and
     /// belongs together with a unique index in the database. The tenant is part of the key by the
     /// [scope](Self::scope), which must be set.
