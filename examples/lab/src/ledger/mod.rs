@@ -4,6 +4,7 @@ mod books;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod named;
+mod outcome;
 mod postgres;
 mod redis;
 
@@ -19,15 +20,16 @@ use http::{StatusCode, Uri};
 use serde_json::{Value, json};
 use tower::{ServiceBuilder, ServiceExt};
 use tower_claim::store::Admission;
-use tower_claim::{Code, ConfigError, FenceStore, Namespace, Refusal, StoreError};
+use tower_claim::{Code, ConfigError, FenceStore, Namespace, Refusal, StoreError, Token};
 use tower_lease_guard::{FenceError, FenceLayer, FencingToken, Lease};
 
 pub(crate) use books::{Books, Entry, MemoryBooks};
 #[cfg(feature = "etcd")]
 pub(crate) use etcd::EtcdBooks;
 use named::{Named, name};
+use outcome::Outcome;
 pub(crate) use postgres::PostgresBooks;
-pub(crate) use redis::RedisBooks;
+pub(crate) use redis::{PREFIX as REDIS_PREFIX, RedisBooks};
 
 /// The ledgers of one namespace. Clones share them.
 #[derive(Debug, Clone)]
@@ -58,7 +60,7 @@ impl Ledger {
         })
         .build()?;
         let layers = ServiceBuilder::new()
-            .layer(from_fn_with_state(self.clone(), count_refusals))
+            .layer(from_fn_with_state(self.clone(), tell_what_happened))
             .layer(fence);
         let route = put(write)
             .layer(layers)
@@ -66,30 +68,39 @@ impl Ledger {
             .with_state(self.clone());
         Ok(Router::new().route("/ledger/{id}", route))
     }
+
+    async fn write(self, id: String, token: FencingToken) -> Result<Token, Refusal> {
+        let entry = Entry::new(token.token(), token.nonce());
+        match self.books.write(&id, &entry).await {
+            Ok(Admission::Admitted) => Ok(token.token()),
+            Ok(Admission::Stale { high }) => Err(FenceError::Stale { high }.refusal()),
+            Ok(Admission::Collision { high }) => Err(FenceError::Collision { high }.refusal()),
+            Ok(_) => Err(unavailable(&StoreError::Unsupported(
+                "an answer of a newer version",
+            ))),
+            Err(error) => Err(unavailable(&error)),
+        }
+    }
 }
 
 async fn write(
     State(ledger): State<Ledger>,
     uri: Uri,
     Extension(token): Extension<FencingToken>,
+    Extension(outcome): Extension<Outcome>,
 ) -> Response {
     let id = id_of(&uri).unwrap_or_default();
-    let entry = Entry::new(token.token(), token.nonce());
-    let refusal = match ledger.books.write(&id, &entry).await {
-        Ok(Admission::Admitted) => {
-            return Json(json!({ "high_water": entry.token })).into_response();
-        }
-        Ok(Admission::Stale { high }) => FenceError::Stale { high }.refusal(),
-        Ok(Admission::Collision { high }) => FenceError::Collision { high }.refusal(),
-        Ok(_) => unavailable(&StoreError::Unsupported("an answer of a newer version")),
-        Err(error) => unavailable(&error),
-    };
-    refusal.to_response(false).map(Body::from)
+    outcome.begin(ledger.write(id, token)).await
 }
 
 async fn read(State(ledger): State<Ledger>, uri: Uri) -> Response {
     let id = id_of(&uri).unwrap_or_default();
-    match tokio::try_join!(ledger.fence.high_water(&id), ledger.books.read(&id)) {
+    // The mark is raised before its entry is written; read the other way round it could lie below the newest.
+    let read = async {
+        let book = ledger.books.read(&id).await?;
+        Ok::<_, StoreError>((ledger.fence.high_water(&id).await?, book))
+    };
+    match read.await {
         Ok((high_water, book)) => Json::<Value>(json!({
             "high_water": high_water.get(),
             "admitted": book.admitted,
@@ -108,10 +119,20 @@ fn unavailable(error: &StoreError) -> Refusal {
     Refusal::new(Code::StoreUnavailable).with_detail("the ledger does not answer")
 }
 
-/// Counts the writes that were turned away as stale.
-async fn count_refusals(State(ledger): State<Ledger>, request: Request, next: Next) -> Response {
+/// Answers what became of the write, also where the fence has cut its call off for a newer one; counts the
+/// writes that were turned away as stale.
+async fn tell_what_happened(
+    State(ledger): State<Ledger>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let id = id_of(request.uri()).unwrap_or_default();
-    let response = next.run(request).await;
+    let outcome = Outcome::default();
+    request.extensions_mut().insert(outcome.clone());
+    let mut response = next.run(request).await;
+    if response.status() == StatusCode::PRECONDITION_FAILED {
+        response = outcome.told().await.unwrap_or(response);
+    }
     if response.status() == StatusCode::PRECONDITION_FAILED
         && let Err(error) = ledger.books.count_refusal(&id).await
     {

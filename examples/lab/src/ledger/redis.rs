@@ -8,34 +8,36 @@ use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::{AsyncCommands, RedisResult, Script};
 use tower_claim::engine::call_within;
 use tower_claim::store::Admission;
-use tower_claim::{Namespace, StoreError};
+use tower_claim::{Namespace, StoreError, Token};
 
 use super::books::{Book, Books, Entry};
+use super::name;
+
+/// What every key of the store begins with.
+pub(crate) const PREFIX: &str = "claim:";
 
 /// How long a call may take.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// Appends an entry (`ARGV[1]`, its token and nonce behind it), unless a newer one is the last of the list.
-/// Answers the last one then. Tokens are below 2^53: Lua's numbers hold them exactly.
+/// Appends an entry (`ARGV[1]`, its token and nonce behind it) to the list `KEYS[1]`, unless the fence's mark
+/// `KEYS[2]` is newer by now. Tokens are below 2^53: Lua's numbers hold them exactly.
 const WRITE: &str = "
-    local last = redis.call('LINDEX', KEYS[1], -1)
-    if last then
-        local newest, token = cjson.decode(last), tonumber(ARGV[2])
-        if newest.token > token or (newest.token == token and newest.nonce ~= ARGV[3]) then
-            return last
-        end
-    end
+    local token, nonce = tonumber(ARGV[2]), ARGV[3]
+    local mark = redis.call('HMGET', KEYS[2], 'high', 'nonce')
+    local high = mark[1] and tonumber(mark[1]) or 0
+    if high > token then return {'stale', high} end
+    if high == token and mark[2] ~= nonce then return {'collision', high} end
     redis.call('RPUSH', KEYS[1], ARGV[1])
-    return false";
+    return {'admitted', token}";
 
 /// Ledgers of one namespace in Redis.
 ///
-/// The mark of the fence and the entry are two keys, written in two steps. In between a crash leaves a mark
-/// without an entry, as if the write had been lost on its way; a newer write leaves its entry, and the script
-/// refuses the older one.
+/// A write is judged by the fence's mark in the script that appends it, so the order of entries is the order
+/// of admission. The mark itself is raised one step before: a crash in between leaves a mark without an
+/// entry, as if the write had been lost on its way.
 pub(crate) struct RedisBooks {
     connection: ConnectionManager,
-    prefix: String,
+    namespace: Namespace,
     write: Script,
 }
 
@@ -50,17 +52,22 @@ impl RedisBooks {
         let connection = ConnectionManager::new_with_config(client, config).await?;
         Ok(Self {
             connection,
-            prefix: format!("lab:{}:ledger", namespace.as_str()),
+            namespace: namespace.clone(),
             write: Script::new(WRITE),
         })
     }
 
     fn admitted(&self, id: &str) -> String {
-        format!("{}:{id}:admitted", self.prefix)
+        format!("lab:{}:admitted", name(&self.namespace, id))
     }
 
     fn refused(&self, id: &str) -> String {
-        format!("{}:{id}:refused", self.prefix)
+        format!("lab:{}:refused", name(&self.namespace, id))
+    }
+
+    /// Where the store keeps the mark of this ledger.
+    fn mark(&self, id: &str) -> String {
+        format!("{PREFIX}fence:{}", name(&self.namespace, id))
     }
 }
 
@@ -78,17 +85,21 @@ impl Books for RedisBooks {
     ) -> BoxFuture<'a, Result<Admission, StoreError>> {
         let mut connection = self.connection.clone();
         let mut call = self.write.prepare_invoke();
-        call.key(self.admitted(id));
+        call.key(self.admitted(id)).key(self.mark(id));
         Box::pin(call_within(LIMIT, async move {
             call.arg(entry.to_json()?)
                 .arg(entry.token)
                 .arg(&entry.nonce);
-            let newer: Option<String> = call
+            let (verdict, high): (String, u64) = call
                 .invoke_async(&mut connection)
                 .await
                 .map_err(StoreError::ambiguous)?;
-            let newer = newer.as_deref().map(Entry::from_json).transpose()?;
-            Ok(entry.behind(newer.as_ref()))
+            let high = Token::new(high).unwrap_or(Token::ZERO);
+            Ok(match verdict.as_str() {
+                "admitted" => Admission::Admitted,
+                "collision" => Admission::Collision { high },
+                _ => Admission::Stale { high },
+            })
         }))
     }
 

@@ -19,7 +19,7 @@ use tower_claim_redis::RedisStore;
 use super::Store;
 #[cfg(feature = "etcd")]
 use crate::ledger::EtcdBooks;
-use crate::ledger::{Books, MemoryBooks, PostgresBooks, RedisBooks};
+use crate::ledger::{Books, MemoryBooks, PostgresBooks, REDIS_PREFIX, RedisBooks};
 use crate::options::Options;
 
 /// How long a store may take to answer for the first time.
@@ -58,12 +58,15 @@ impl fmt::Display for OpenError {
     }
 }
 
-/// Says the causes of an error as well: those of the clients say little alone.
+/// Says the causes of an error as well: those of the clients say little alone, and some say them themselves.
 fn with_causes(error: Box<dyn Error + Send + Sync>) -> OpenError {
     let mut said = format!("the ledger: {error}");
     let mut cause = error.source();
     while let Some(error) = cause {
-        said = format!("{said}: {error}");
+        let text = error.to_string();
+        if !said.contains(&text) {
+            said = format!("{said}: {text}");
+        }
         cause = error.source();
     }
     OpenError::Store(said.into())
@@ -104,7 +107,8 @@ impl Store {
                 Ok(Opened::new(store, fence, MemoryBooks::default()))
             }
             Store::Redis(url) => {
-                let store = RedisStore::connect(url).await?;
+                let store = RedisStore::builder().url(url).prefix(REDIS_PREFIX);
+                let store = store.connect().await?;
                 let books = RedisBooks::connect(url, namespace).await;
                 let books = books.map_err(|error| with_causes(error.into()))?;
                 Ok(Opened::new(store.clone(), store, books))
