@@ -41,23 +41,21 @@ impl fmt::Display for ConnectError {
         match self {
             Self::Config(error) => error.fmt(f),
             Self::Store(error) => {
-                write!(f, "PostgreSQL: ")?;
+                let mut said = String::new();
                 let mut part: Option<&dyn StdError> = error.source();
                 if part.is_none() {
-                    return error.fmt(f);
+                    said = error.to_string();
                 }
-                let mut first = true;
                 while let Some(error) = part {
+                    // Some say their cause as well: once is enough.
                     let text = error.to_string();
-                    if first {
-                        f.write_str(&text)?;
-                    } else if !text.is_empty() {
-                        write!(f, ": {text}")?;
+                    if !said.contains(&text) {
+                        let colon = if said.is_empty() { "" } else { ": " };
+                        said = format!("{said}{colon}{text}");
                     }
-                    first = false;
                     part = error.source();
                 }
-                Ok(())
+                write!(f, "PostgreSQL: {said}")
             }
             Self::Server(what) => f.write_str(what),
             Self::NotMigrated(names) => write!(
