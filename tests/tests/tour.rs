@@ -81,6 +81,38 @@ fn the_board_shows_who_is_stuck_and_whom_it_holds_up() {
     assert_right(&tour(&["--scene", "stuck"]), &["stuck"]);
 }
 
+/// The scenes in which a store has a part, twice over one store: the second tour meets what the first left.
+fn twice_over(store: &str) {
+    for scene in ["send-once", "zombie-owner", "double-click"].repeat(2) {
+        assert_right(&tour(&["--store", store, "--scene", scene]), &[scene]);
+    }
+}
+
+#[test]
+fn redb_carries_the_tour() {
+    let folder = tempfile::tempdir().expect("a folder");
+    twice_over(&format!("redb:{}", folder.path().join("claims").display()));
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn redis_carries_the_tour() {
+    twice_over(&system_tests::servers::Redis::start().url());
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+fn postgres_carries_the_tour() {
+    twice_over(&system_tests::servers::Postgres::start().url());
+}
+
+#[cfg(feature = "etcd")]
+#[test]
+fn etcd_carries_the_tour() {
+    let server = system_tests::servers::Etcd::start();
+    twice_over(&format!("etcd://{}", server.addresses()[0]));
+}
+
 #[test]
 fn what_the_demo_does_not_know_is_answered_with_its_usage() {
     for args in [
@@ -89,11 +121,15 @@ fn what_the_demo_does_not_know_is_answered_with_its_usage() {
         &["tour", "--scene", "nonsense"],
         &["--listen", "nowhere"],
         &["--listen"],
+        &["--store"],
+        &["--store", "mysql://u:secret@localhost"],
+        &["tour", "--store", "redb:"],
     ] {
         let demo = run("demo", args);
         assert_eq!(demo.status.code(), Some(2), "{args:?}");
         assert!(demo.stdout.is_empty(), "{args:?}");
         let said = String::from_utf8_lossy(&demo.stderr);
         assert!(said.starts_with("usage: demo"), "{args:?}: {said}");
+        assert!(!said.contains("secret"), "{said}");
     }
 }

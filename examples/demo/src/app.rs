@@ -8,7 +8,7 @@ use axum::Router;
 use axum::response::Html;
 use axum::routing::{get, post, put};
 use tower::ServiceBuilder;
-use tower_claim::{ConfigError, DynClaimStore, MemoryFenceStore, MemoryStore};
+use tower_claim::{ConfigError, DynClaimStore, MemoryFenceStore};
 use tower_idempotency::{IdempotencyLayer, OnBusy};
 use tower_lease_guard::{FenceLayer, LeaseGuardLayer, Renewal};
 use tower_single_flight::SingleFlightLayer;
@@ -29,13 +29,17 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone)]
 pub(crate) struct Storage {
     pub(crate) claims: Arc<dyn DynClaimStore>,
+    /// Schools of two namespaces over one store do not meet.
+    pub(crate) namespace: String,
     pub(crate) book: Arc<Book>,
 }
 
-impl Default for Storage {
-    fn default() -> Self {
+impl Storage {
+    /// With a database that is still empty.
+    pub(crate) fn new(claims: Arc<dyn DynClaimStore>, namespace: impl Into<String>) -> Self {
         Self {
-            claims: Arc::new(MemoryStore::new()),
+            claims,
+            namespace: namespace.into(),
             book: Arc::default(),
         }
     }
@@ -67,12 +71,14 @@ impl App {
         let stage = StageLayer::new(board.clone());
         // The classroom is the key: whoever asks, and whatever the text, it is the same announcement.
         let once = IdempotencyLayer::builder(storage.claims.clone())
+            .namespace(&storage.namespace)
             .derived_key(announcements::once_per_classroom)
             .first_payload_wins()
             .on_busy(OnBusy::Wait(PATIENCE))
             .build()?;
         // The client's `Idempotency-Key` is the key: one per click on "enrol".
         let paid = IdempotencyLayer::builder(storage.claims.clone())
+            .namespace(&storage.namespace)
             .require_key()
             .lease(LEASE)
             .on_busy(OnBusy::Wait(PATIENCE))
@@ -83,9 +89,11 @@ impl App {
             .build()?;
         // Without renewal: a job that does not end within its lease is taken for dead.
         let leases = LeaseGuardLayer::builder(storage.claims.clone(), seats::resource)
+            .namespace(&storage.namespace)
             .lease(LEASE)
             .renewal(Renewal::Off)
             .build()?;
+        // The ledger's data is in this process, so its marks are, too: they protect what lives where they live.
         let fence = FenceLayer::new(MemoryFenceStore::new(), seats::resource);
 
         let upstream = Arc::new(Upstream::new(upstream));

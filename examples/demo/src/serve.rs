@@ -8,13 +8,14 @@ use tokio::net::TcpListener;
 
 use crate::app::{App, Storage};
 use crate::client::BoxError;
+use crate::store::Store;
 
 /// How long requests and what runs apart from them have to end.
 const GRACE: Duration = Duration::from_secs(5);
 /// Slow enough to meet by hand.
 const UPSTREAM: Duration = Duration::from_millis(500);
 
-pub(crate) fn run(address: SocketAddr) -> ExitCode {
+pub(crate) fn run(address: SocketAddr, store: &Store) -> ExitCode {
     // One worker, as in the pool where the announcement went out many times: so the villain's fault shows
     // whenever it is asked for, and not only when one thread serves two requests by chance.
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -23,7 +24,7 @@ pub(crate) fn run(address: SocketAddr) -> ExitCode {
         .build();
     let served = runtime
         .map_err(BoxError::from)
-        .and_then(|runtime| runtime.block_on(serve(address)));
+        .and_then(|runtime| runtime.block_on(serve(address, store)));
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -33,7 +34,8 @@ pub(crate) fn run(address: SocketAddr) -> ExitCode {
     }
 }
 
-async fn serve(address: SocketAddr) -> Result<(), BoxError> {
+async fn serve(address: SocketAddr, store: &Store) -> Result<(), BoxError> {
+    let storage = Storage::new(store.open().await?, "demo");
     let listener = TcpListener::bind(address).await.map_err(|error| {
         format!("cannot listen on {address}: {error}; try another with --listen 127.0.0.1:0")
     })?;
@@ -41,8 +43,8 @@ async fn serve(address: SocketAddr) -> Result<(), BoxError> {
     if address.ip().is_unspecified() {
         address.set_ip([127, 0, 0, 1].into());
     }
-    let app = App::new(&Storage::default(), UPSTREAM, address)?;
-    welcome(address);
+    let app = App::new(&storage, UPSTREAM, address)?;
+    welcome(address, store);
 
     let (told, mut stop) = tokio::sync::watch::channel(());
     let ending = app.clone();
@@ -73,10 +75,10 @@ async fn serve(address: SocketAddr) -> Result<(), BoxError> {
     Ok(())
 }
 
-fn welcome(address: SocketAddr) {
+fn welcome(address: SocketAddr, store: &Store) {
     println!(
         "\
-demo: the school is open
+demo: the school is open; its claims are in {store}
 
   a page to play with   http://{address}/
   where requests are    http://{address}/board

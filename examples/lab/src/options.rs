@@ -15,7 +15,8 @@ pub(crate) struct Options {
     /// Address of the HTTP/1 and h2c server.
     #[arg(long, default_value = "127.0.0.1:0")]
     pub(crate) listen: SocketAddr,
-    /// Where claims are kept.
+    /// Where claims are kept: `memory:`, `redb:PATH`, `redis://HOST:PORT/DB`, `redis+unix:PATH`,
+    /// `postgres://…`, or `etcd://HOST:PORT` (built with `--features etcd`).
     #[arg(long, default_value = "memory:")]
     store: String,
     /// Prefix of every key in the store: 1 to 64 of `A-Za-z0-9_-`.

@@ -5,6 +5,8 @@ mod board;
 mod classrooms;
 mod engines;
 mod flags;
+#[cfg(any(feature = "redis", feature = "postgres", feature = "etcd"))]
+mod hostile;
 mod items;
 mod operators;
 mod orders;

@@ -6,7 +6,6 @@ use std::time::Instant;
 use axum::http::{HeaderValue, Request};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
-use tower_claim::MemoryStore;
 use tower_claim::testing::{Fault, FaultStore};
 
 use super::server::Server;
@@ -24,23 +23,22 @@ A paid enrolment with an Idempotency-Key is sent again, is sent twice at once, a
 body under its old key. Then a server dies with an enrolment half done, and can neither finish nor
 release it; ten repeats reach another server over the same store and wait for the lease to lapse.".to_owned()
     },
-    play: |_| Box::pin(play()),
+    play: |_, storage| Box::pin(play(storage)),
 };
 
 const REPEATS: usize = 10;
 
-async fn play() -> Result<Act, BoxError> {
-    let claims = MemoryStore::new();
-    let book = Arc::new(Book::default());
+async fn play(storage: Storage) -> Result<Act, BoxError> {
+    let book = storage.book.clone();
     // What a dead process does not do any more shall not reach the store: this is the first server's line.
-    let line = FaultStore::new(claims.clone());
+    let line = FaultStore::new(storage.claims.clone());
     let cut = line.faults();
-    let storage = |claims| Storage {
-        claims,
-        book: book.clone(),
+    let its_storage = Storage {
+        claims: Arc::new(line),
+        ..storage.clone()
     };
-    let first = Server::start(2, &storage(Arc::new(line))).await?;
-    let second = Server::start(2, &storage(Arc::new(claims))).await?;
+    let first = Server::start(2, &its_storage).await?;
+    let second = Server::start(2, &storage).await?;
 
     let mut scene = Seen::new(book.clone());
 

@@ -26,7 +26,7 @@ also when the upstream fails or panics, and when the first reader hangs up while
             UPSTREAM.as_millis()
         )
     },
-    play: |plan| Box::pin(play(plan)),
+    play: |plan, storage| Box::pin(play(plan, storage)),
 };
 
 const READERS: usize = 100;
@@ -109,8 +109,8 @@ struct Round {
     took: Duration,
 }
 
-async fn play(plan: &Plan) -> Result<Act, BoxError> {
-    let server = Server::start(2, &Storage::default()).await?;
+async fn play(plan: &Plan, storage: Storage) -> Result<Act, BoxError> {
+    let server = Server::start(2, &storage).await?;
     let mut seen: Vec<Seen> = Kind::ALL
         .map(|kind| Seen {
             kind,

@@ -10,11 +10,13 @@ mod zombie_owner;
 
 use std::fmt;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::BoxFuture;
 
+use crate::app::Storage;
 use crate::client::BoxError;
+use crate::store::Store;
 use table::Table;
 
 /// What is played, and how strictly.
@@ -23,6 +25,7 @@ pub(crate) struct Plan {
     pub(crate) only: Option<&'static Scene>,
     /// Whether a time over its limit is a failure.
     pub(crate) time_gate: bool,
+    pub(crate) store: Store,
 }
 
 impl Default for Plan {
@@ -30,6 +33,7 @@ impl Default for Plan {
         Self {
             only: None,
             time_gate: true,
+            store: Store::default(),
         }
     }
 }
@@ -39,7 +43,7 @@ pub(crate) struct Scene {
     name: &'static str,
     /// What one is about to see.
     intro: fn() -> String,
-    play: fn(&Plan) -> BoxFuture<'_, Result<Act, BoxError>>,
+    play: fn(&Plan, Storage) -> BoxFuture<'_, Result<Act, BoxError>>,
 }
 
 impl fmt::Debug for Scene {
@@ -102,6 +106,13 @@ pub(crate) fn run(plan: &Plan) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    let claims = match runtime.block_on(plan.store.open()) {
+        Ok(claims) => claims,
+        Err(error) => {
+            eprintln!("demo: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
     let scenes: Vec<_> = match plan.only {
         Some(scene) => vec![scene],
         None => SCENES.iter().collect(),
@@ -110,7 +121,8 @@ pub(crate) fn run(plan: &Plan) -> ExitCode {
     for scene in &scenes {
         println!("\n{}\n\n{}\n", scene.name.to_uppercase(), (scene.intro)());
         let began = Instant::now();
-        let played = runtime.block_on((scene.play)(plan));
+        let storage = Storage::new(claims.clone(), namespace(scene));
+        let played = runtime.block_on((scene.play)(plan, storage));
         let took = began.elapsed().as_millis();
         if !tell(scene, played) {
             wrong.push(scene.name);
@@ -124,6 +136,13 @@ pub(crate) fn run(plan: &Plan) -> ExitCode {
         println!("\nThe tour ended WRONGLY in: {}.", wrong.join(", "));
         ExitCode::FAILURE
     }
+}
+
+/// A namespace that no scene and no tour before had: a store may keep what they left.
+fn namespace(scene: &Scene) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.unwrap_or_default().as_millis();
+    format!("tour-{}-{}-{now}", scene.name, std::process::id())
 }
 
 /// Prints what was seen; whether it was right.

@@ -18,13 +18,13 @@ another, and all at once. The classroom is the business key, so it goes out once
 behind a re-entrant lock keyed by thread: every request runs on the thread that holds the lock."
         )
     },
-    play: |_| Box::pin(play()),
+    play: |_, storage| Box::pin(play(storage)),
 };
 
 const TIMES: usize = 50;
 
-async fn play() -> Result<Act, BoxError> {
-    let server = Server::start(1, &Storage::default()).await?;
+async fn play(storage: Storage) -> Result<Act, BoxError> {
+    let server = Server::start(1, &storage).await?;
     let mut table = Table::new([
         "guard",
         "asked",

@@ -17,14 +17,14 @@ One reader's call upstream hangs, others wait for that call. Which request is st
 and who waits for it? The table is the board's own JSON, read over HTTP while it happens."
             .to_owned()
     },
-    play: |_| Box::pin(play()),
+    play: |_, storage| Box::pin(play(storage)),
 };
 
 const FOLLOWERS: usize = 5;
 const PATH: &str = "/catalogue/atlas?upstream=hang";
 
-async fn play() -> Result<Act, BoxError> {
-    let server = Server::start(2, &Storage::default()).await?;
+async fn play(storage: Storage) -> Result<Act, BoxError> {
+    let server = Server::start(2, &storage).await?;
     let address = server.address;
     let board = async |query: &str| {
         let answer = send(address, get(&format!("/board?{query}"))?).await?;

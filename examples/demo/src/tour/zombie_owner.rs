@@ -19,11 +19,11 @@ A job takes the lease on a classroom's seats, and is paused before it writes; wi
 lapses. Another job takes over, with a larger token, and writes to the ledger. Then the first one wakes
 and writes, too, with the token it kept. The ledger is behind a fence, over HTTP.".to_owned()
     },
-    play: |_| Box::pin(play()),
+    play: |_, storage| Box::pin(play(storage)),
 };
 
-async fn play() -> Result<Act, BoxError> {
-    let server = Server::start(2, &Storage::default()).await?;
+async fn play(storage: Storage) -> Result<Act, BoxError> {
+    let server = Server::start(2, &storage).await?;
     let ask = async |path: &str, pupil: &str| send(server.address, post(path, pupil)?).await;
     let mut table = Table::new(["who", "does what", "token", "answer"]);
     let mut checks = Checks::default();
