@@ -6,7 +6,8 @@ use std::time::Duration;
 use etcd_client::{Client, ConnectOptions};
 use tower_claim::{ConfigError, StoreError};
 
-use crate::calls::{Calls, Failed};
+use crate::calls::Calls;
+use crate::errors::Failed;
 use crate::store::EtcdStore;
 
 /// Builds an [`EtcdStore`]. Made by [`EtcdStore::builder`].

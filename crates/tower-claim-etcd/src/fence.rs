@@ -6,7 +6,9 @@ use etcd_client::{Compare, CompareOp, GetOptions, Txn, TxnOp};
 use tower_claim::store::{Admission, FenceStore};
 use tower_claim::{Nonce, StoreError, Token};
 
-use crate::store::{EtcdStore, too_busy};
+use crate::calls::Deadline;
+use crate::store::EtcdStore;
+use crate::write::too_busy;
 
 /// High-water marks in etcd, beside the claims of an [`EtcdStore`], over its connection. Clones are one store.
 ///
@@ -60,13 +62,15 @@ impl EtcdFenceStore {
         }
     }
 
-    async fn mark(&self, resource: &str) -> Result<Mark, StoreError> {
+    /// Of one call, however many trips it makes.
+    fn deadline(&self) -> Deadline {
+        self.store.inner.calls.deadline()
+    }
+
+    async fn mark(&self, deadline: Deadline, resource: &str) -> Result<Mark, StoreError> {
         let inner = &self.store.inner;
         let path = inner.keys.mark(resource);
-        let answer = inner
-            .calls
-            .get(inner.calls.deadline(), path, GetOptions::new());
-        let answer = answer.await?;
+        let answer = inner.calls.get(deadline, path, GetOptions::new()).await?;
         let Some(kv) = answer.kvs().first() else {
             return Ok(Mark {
                 high: Token::ZERO,
@@ -89,6 +93,7 @@ impl EtcdFenceStore {
     /// False where somebody else raised it first.
     async fn raise(
         &self,
+        deadline: Deadline,
         resource: &str,
         over: &Mark,
         token: Token,
@@ -99,11 +104,7 @@ impl EtcdFenceStore {
         let pin = Compare::mod_revision(path.clone(), CompareOp::Equal, over.revision);
         let put = TxnOp::put(path, encode(token, nonce), None);
         let txn = Txn::new().when([pin]).and_then([put]);
-        Ok(inner
-            .calls
-            .write(inner.calls.deadline(), txn)
-            .await?
-            .succeeded())
+        Ok(inner.calls.write(deadline, txn).await?.succeeded())
     }
 }
 
@@ -117,8 +118,9 @@ impl FenceStore for EtcdFenceStore {
         token: Token,
         nonce: Nonce,
     ) -> Result<Admission, StoreError> {
+        let deadline = self.deadline();
         for _ in 0..TRIES {
-            let mark = self.mark(resource).await?;
+            let mark = self.mark(deadline, resource).await?;
             let high = mark.high;
             if token <= high {
                 return Ok(match mark.nonce {
@@ -127,7 +129,10 @@ impl FenceStore for EtcdFenceStore {
                     _ => Admission::Stale { high },
                 });
             }
-            if self.raise(resource, &mark, token, Some(nonce)).await? {
+            if self
+                .raise(deadline, resource, &mark, token, Some(nonce))
+                .await?
+            {
                 return Ok(Admission::Admitted);
             }
         }
@@ -135,13 +140,14 @@ impl FenceStore for EtcdFenceStore {
     }
 
     async fn raise_floor(&self, resource: &str, floor: Token) -> Result<Token, StoreError> {
+        let deadline = self.deadline();
         for _ in 0..TRIES {
-            let mark = self.mark(resource).await?;
+            let mark = self.mark(deadline, resource).await?;
             let raised = mark.high == floor && mark.nonce.is_none();
             if floor < mark.high || floor == Token::ZERO || raised {
                 return Ok(mark.high);
             }
-            if self.raise(resource, &mark, floor, None).await? {
+            if self.raise(deadline, resource, &mark, floor, None).await? {
                 return Ok(floor);
             }
         }
@@ -149,7 +155,7 @@ impl FenceStore for EtcdFenceStore {
     }
 
     async fn high_water(&self, resource: &str) -> Result<Token, StoreError> {
-        Ok(self.mark(resource).await?.high)
+        Ok(self.mark(self.deadline(), resource).await?.high)
     }
 }
 

@@ -92,6 +92,8 @@ pub(crate) struct Read<'a> {
     pub(crate) name: &'a str,
     pub(crate) value: &'a [u8],
     pub(crate) revision: i64,
+    /// The etcd lease it lies on; zero is none.
+    pub(crate) lease: i64,
 }
 
 impl Seen {
@@ -104,10 +106,13 @@ impl Seen {
         match read.name {
             "r" => {
                 let record = decode(read.value, read.revision)?;
-                let revision = read.revision;
-                self.record = Some(Kept { record, revision });
+                self.record = Some(Kept {
+                    record,
+                    revision: read.revision,
+                    lease: read.lease,
+                });
             }
-            LIVE => self.live = true,
+            LIVE => self.live = Some(read.lease),
             "cool" => self.cool = Some(number()?),
             "wait" => self.wait = Some(number()?),
             "floor" => {

@@ -35,8 +35,11 @@ mod admin;
 mod builder;
 mod bytes;
 mod calls;
+mod doubts;
+mod errors;
 mod fence;
 mod keys;
+mod look;
 mod many;
 mod moves;
 mod plan;
@@ -44,6 +47,7 @@ mod record;
 mod renew;
 mod store;
 mod watch;
+mod write;
 
 pub use builder::{ConnectError, EtcdStoreBuilder};
 /// The client this store is built on, for [`EtcdStoreBuilder::client`].

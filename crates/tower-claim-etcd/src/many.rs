@@ -5,7 +5,9 @@ use tower_claim::store::{ClaimManyRequest, Claimed, ClaimedMany, Grant, Release,
 use tower_claim::{ClaimMany, StoreError, Token};
 
 use crate::moves::{self, Ask};
-use crate::store::{EtcdStore, Pending, Written, too_busy, unix_ms};
+use crate::record::Seen;
+use crate::store::{EtcdStore, unix_ms};
+use crate::write::{Pending, Written, too_busy};
 
 /// Keys of one claim. Each takes up to six operations, and etcd takes 128 in one transaction by default.
 pub(crate) const MOST_KEYS: usize = 16;
@@ -32,6 +34,7 @@ impl ClaimMany for EtcdStore {
                 return refused(request.keys[0], Claimed::TooLate);
             }
             let all = inner.look(deadline, &both).await?;
+            let all: Vec<Seen> = all.into_iter().collect::<Result<_, _>>()?;
             let now = unix_ms();
             let mut ask = Ask {
                 nonce,
@@ -46,7 +49,7 @@ impl ClaimMany for EtcdStore {
             for (key, seen) in request.keys.iter().zip(&all) {
                 if let Some(by) = seen.refusal(nonce, None, now) {
                     inner.heard(*key, nonce);
-                    return refused(*key, by);
+                    return refused(*key, inner.judged(deadline, seen, by).await?);
                 }
                 token = token.max(seen.next_token(request.floor)?);
             }

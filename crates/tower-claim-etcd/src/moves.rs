@@ -136,10 +136,11 @@ fn raise(plan: &mut Plan, seen: &Seen, token: Token) {
 
 /// Writes the record again: from now on its token is in it.
 fn rewrite(seen: &Seen, change: impl FnOnce(&mut Record)) -> Option<Plan> {
-    let mut record = seen.record.as_ref()?.record.clone();
+    let kept = seen.record.as_ref()?;
+    let mut record = kept.record.clone();
     record.by_revision = false;
     change(&mut record);
-    let keep = record.leases.keep;
+    let keep = On::Old(kept.lease);
     let mut plan = Plan::default();
     plan.write(Write::Record(Box::new(record), keep));
     Some(plan)
@@ -147,7 +148,7 @@ fn rewrite(seen: &Seen, change: impl FnOnce(&mut Record)) -> Option<Plan> {
 
 /// A hold ends: its liveness goes, and its cooling where the end was clean.
 fn end(plan: &mut Plan, seen: &Seen, record: &Record, clean: bool) {
-    if seen.live {
+    if seen.live.is_some() {
         plan.write(Write::Delete(Sibling::Live));
     }
     if clean && seen.cool.is_some() {
@@ -192,14 +193,64 @@ fn freed(plan: &mut Plan, record: Record, now: u64) {
     keep(plan, record, Phase::Freed, span, now);
 }
 
-/// One beat, of a hold whose liveness was just kept alive.
+/// A keep below this is begun anew by each beat, as the lease is.
+const SHORT_KEEP_SECS: u64 = 3600;
+
+/// One beat: **new leases, not old ones kept alive.** A leader that stood still for longer than a lease
+/// takes it for ended when it wakes up, whatever its successor has kept alive, and has it revoked
+/// (etcd-io/etcd #15247); it also answers keep-alives that nobody else hears of. A lease that it does not
+/// know it cannot end, and one is granted by a majority only.
+///
+/// The plan's leases are shared by all beats of a batch: they belong to no record, and end by themselves. A
+/// keep that is longer than any leader stands still is kept alive instead ([`keep_of_its_own`]).
 pub(crate) fn renew(seen: &Seen, beat: &Beat, now: u64) -> Result<Plan, LostReason> {
-    seen.loss(beat.owner)?;
-    let plan = rewrite(seen, |record| {
-        record.last_beat = now;
-        record.progress = record.progress.max(beat.progress);
-    });
-    plan.ok_or(LostReason::Superseded)
+    let record = seen.loss(beat.owner)?;
+    let own_keep = keep_of_its_own(record);
+    let mut record = record.clone();
+    let mut plan = Plan::default();
+    let live = plan.grant(record.lease_secs);
+    plan.write(Write::Put(Sibling::Live, now, live));
+    let cooling = secs(record.terms.cooling);
+    if cooling > 0 {
+        let span = record.lease_secs.saturating_add(cooling);
+        let cool = plan.grant(span);
+        plan.write(Write::Put(
+            Sibling::Cool,
+            now.saturating_add(span * 1000),
+            cool,
+        ));
+    }
+    plan.revoke([record.leases.live, record.leases.cool]);
+    let on = match own_keep {
+        Some(id) => On::Old(id),
+        None => {
+            plan.revoke([record.leases.keep]);
+            plan.grant(keep_secs(&record))
+        }
+    };
+    record.leases = Leases {
+        keep: own_keep.map_or(On::Nothing, On::Old),
+        ..NO_LEASES
+    };
+    record.by_revision = false;
+    record.last_beat = now;
+    record.progress = record.progress.max(beat.progress);
+    plan.write(Write::Record(Box::new(record), on));
+    Ok(plan)
+}
+
+/// So long the record of a hold lasts without a beat.
+fn keep_secs(record: &Record) -> u64 {
+    let keep = secs(record.terms.unfinished_keep);
+    record.lease_secs.saturating_add(keep)
+}
+
+/// The etcd lease of a record that a beat keeps alive.
+pub(crate) fn keep_of_its_own(record: &Record) -> Option<i64> {
+    match record.leases.keep {
+        On::Old(id) if keep_secs(record) > SHORT_KEEP_SECS => Some(id),
+        _ => None,
+    }
 }
 
 pub(crate) fn mark(seen: &Seen, owner: Owner) -> Step<Marked> {
@@ -236,12 +287,13 @@ pub(crate) fn finish(seen: &Seen, request: &FinishRequest, now: u64) -> Step<Fin
 
 /// The result stays at least as long as the key has to stay taken.
 fn conclude(plan: &mut Plan, seen: &Seen, record: Record, value: &Value, span: Duration, now: u64) {
-    let taken = seen.wait.map_or(0, |until| until.saturating_sub(now));
+    let left = seen.wait.map_or(0, |until| until.saturating_sub(now));
+    let taken = Duration::from_millis(left).min(record.terms.min_hold);
     let body = match value {
         Value::Kept(body) => Some(body.clone()),
         _ => None,
     };
-    let span = span.max(Duration::from_millis(taken));
+    let span = span.max(taken);
     keep(plan, record, Phase::Done(body), span, now);
 }
 
@@ -335,7 +387,7 @@ pub(crate) fn break_claim(
     let mut plan = Plan::default();
     let mut broken = record.clone();
     (broken.token, broken.by_revision) = (token, true);
-    if seen.live {
+    if seen.live.is_some() {
         plan.write(Write::Delete(Sibling::Live));
         if !record.terms.cooling.is_zero() {
             let span = secs(record.terms.cooling);

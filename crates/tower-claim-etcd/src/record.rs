@@ -29,7 +29,8 @@ pub(crate) enum Phase {
     Freed,
 }
 
-/// The etcd leases of a hold, and the one the record itself lies on.
+/// The etcd leases that are this record's alone, and end with it: of its hold, and the one that it lies on
+/// itself. [`On::Nothing`] where there is none, or others lie on it too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Leases {
     pub(crate) live: On,
@@ -67,14 +68,16 @@ pub(crate) struct Record {
 pub(crate) struct Kept {
     pub(crate) record: Record,
     pub(crate) revision: i64,
+    /// The etcd lease it lies on: its own, or one that a batch of beats shares.
+    pub(crate) lease: i64,
 }
 
 /// All of a key, read in one step.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) record: Option<Kept>,
-    /// The hold has not lapsed.
-    pub(crate) live: bool,
+    /// The hold has not lapsed: the etcd lease of its liveness.
+    pub(crate) live: Option<i64>,
     /// About when the cooling and the minimum hold end, while they last.
     pub(crate) cool: Option<u64>,
     pub(crate) wait: Option<u64>,
@@ -126,7 +129,7 @@ impl Seen {
             return Standing::Free;
         };
         match record.phase {
-            Phase::Held if self.live => Standing::Held,
+            Phase::Held if self.live.is_some() => Standing::Held,
             Phase::Held if record.holds_on() => Standing::Unknown,
             Phase::Held => Standing::Lapsed,
             Phase::Done(_) => Standing::Done,
@@ -169,7 +172,7 @@ impl Seen {
             _ => told,
         });
         // A liveness key without its hold: the record ended a moment before it. It goes by itself.
-        let stray = (self.live && self.standing() != Standing::Held).then_some(now);
+        let stray = (self.live.is_some() && self.standing() != Standing::Held).then_some(now);
         let ends = [cool, self.wait, stray].into_iter().flatten().max();
         ends.map_or(Duration::ZERO, |until| rest(until, now, LONG))
     }
@@ -187,7 +190,10 @@ impl Seen {
             return Some(match record.phase {
                 Phase::Held => Claimed::Mine {
                     token: record.token,
-                    rest: self.lease_left(record, now),
+                    // At most: how much of it, etcd is asked.
+                    rest: self
+                        .live
+                        .map_or(Duration::ZERO, |_| Duration::from_secs(record.lease_secs)),
                     attempt: record.attempt,
                 },
                 _ => Claimed::Ended,
@@ -248,7 +254,7 @@ impl Seen {
 
     /// What is left of the lease: zero once it has lapsed.
     fn lease_left(&self, record: &Record, now: u64) -> Duration {
-        if self.live {
+        if self.live.is_some() {
             rest(record.lapse(), now, Duration::from_secs(record.lease_secs))
         } else {
             Duration::ZERO
@@ -277,7 +283,7 @@ impl Seen {
             return Err(LostReason::Broken);
         }
         match record.phase {
-            Phase::Held if self.live => Ok(record),
+            Phase::Held if self.live.is_some() => Ok(record),
             Phase::Held => Err(LostReason::Lapsed),
             _ => Err(LostReason::Superseded),
         }
@@ -344,7 +350,7 @@ impl Seen {
             view.last_beat = ago(record.last_beat, now);
             view.progress = record.progress;
             view.marked = record.marked;
-            view.lapsed = record.phase == Phase::Held && !self.live;
+            view.lapsed = record.phase == Phase::Held && self.live.is_none();
         }
         Some(view)
     }

@@ -1,18 +1,19 @@
-//! Heartbeats, many in one go: look, keep the etcd leases alive, write the beats.
+//! Heartbeats, many in one go: look, grant the leases that all of them share, move the holds onto these.
 
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp, TxnOpResponse};
+use etcd_client::{Compare, CompareOp, Txn, TxnOp, TxnOpResponse};
 use futures_util::future::join_all;
 use tower_claim::StoreError;
 use tower_claim::store::{Beat, LostReason, Renewed};
 
-use crate::bytes::{encode, id};
 use crate::calls::Deadline;
 use crate::moves;
-use crate::plan::{On, Plan, Sibling, Write};
+use crate::plan::Sibling;
 use crate::record::Seen;
-use crate::store::{Inner, is, unix_ms};
+use crate::store::{Inner, unix_ms};
+use crate::write::{Pending, is};
 
 /// Beats of one transaction: etcd takes 128 operations by default, nested ones counted.
 const AT_ONCE: usize = 100;
@@ -22,21 +23,24 @@ const ROUNDS: usize = 3;
 /// A beat whose hold stands, as far as was read.
 struct Standing<'a> {
     nth: usize,
-    beat: &'a Beat,
-    seen: Seen,
-    plan: Plan,
+    pending: Pending<'a>,
 }
 
 impl Inner {
     pub(crate) async fn renew(&self, beats: &[Beat]) -> Result<Vec<Renewed>, StoreError> {
-        let mut answers = Vec::with_capacity(beats.len());
         let deadline = self.calls.deadline();
-        for some in beats.chunks(AT_ONCE) {
-            match self.renew_some(deadline, some).await {
-                Ok(more) => answers.extend(more),
-                Err(error) if answers.is_empty() => return Err(error),
-                // The earlier ones were applied: of these nothing is known.
-                Err(_) => answers.extend(some.iter().map(|_| Renewed::Unsure)),
+        let batches = beats
+            .chunks(AT_ONCE)
+            .map(async |some| (some.len(), self.renew_some(deadline, some).await));
+        let batches = join_all(batches).await;
+        let none = batches.iter().all(|(_, answers)| answers.is_err());
+        let mut answers = Vec::with_capacity(beats.len());
+        for (len, some) in batches {
+            match some {
+                Ok(some) => answers.extend(some),
+                Err(error) if none => return Err(error),
+                // Others were applied: of these nothing is known.
+                Err(_) => answers.extend(std::iter::repeat_n(Renewed::Unsure, len)),
             }
         }
         Ok(answers)
@@ -50,66 +54,92 @@ impl Inner {
         let mut answers = vec![Renewed::Unsure; beats.len()];
         let mut open: Vec<usize> = (0..beats.len()).collect();
         for _ in 0..ROUNDS {
-            if open.is_empty() {
-                break;
-            }
             let keys: Vec<_> = open
                 .iter()
                 .map(|nth| (beats[*nth].owner.key, None))
                 .collect();
             let all = self.look(deadline, &keys).await?;
+            let mut later = Vec::new();
             let mut standing = Vec::new();
-            for (nth, seen) in open.drain(..).zip(all) {
+            let mut met = HashSet::new();
+            for (nth, seen) in open.drain(..).zip(&all) {
+                let seen = match seen {
+                    Ok(seen) => seen,
+                    Err(_) if beats.len() > 1 => continue,
+                    // One record that cannot be read must not take its neighbours along.
+                    Err(_) => {
+                        return all
+                            .into_iter()
+                            .collect::<Result<Vec<Seen>, _>>()
+                            .map(|_| answers);
+                    }
+                };
                 let beat = &beats[nth];
-                match moves::renew(&seen, beat, unix_ms()) {
+                match moves::renew(seen, beat, unix_ms()) {
+                    // etcd refuses a transaction that puts a key twice.
+                    Ok(_) if !met.insert(beat.owner.key) => later.push(nth),
                     Ok(plan) => standing.push(Standing {
                         nth,
-                        beat,
-                        seen,
-                        plan,
+                        pending: Pending {
+                            key: beat.owner.key,
+                            nonce: None,
+                            seen,
+                            plan,
+                        },
                     }),
                     Err(reason) => answers[nth] = Renewed::Lost(reason),
                 }
             }
-            let kept = join_all(standing.iter().map(|one| self.keep_alive(deadline, one))).await;
-            let mut failed = None;
-            let mut alive = Vec::new();
-            for (one, kept) in standing.into_iter().zip(kept) {
-                match kept {
-                    Ok(true) => alive.push(one),
-                    // A moment ago it stood: broken, finished or lapsed since, the record tells.
-                    Ok(false) => {
-                        answers[one.nth] = Renewed::Lost(LostReason::Lapsed);
-                        open.push(one.nth);
-                    }
-                    Err(error) => failed = Some(error),
-                }
-            }
-            match failed {
-                Some(error) if alive.is_empty() && open.is_empty() => {
-                    let known = answers.iter().any(|answer| *answer != Renewed::Unsure);
-                    return if known { Ok(answers) } else { Err(error) };
-                }
-                _ => {}
-            }
-            self.write_beats(deadline, alive, &mut answers, &mut open)
+            self.move_on(deadline, standing, &mut answers, &mut later)
                 .await?;
+            if later.is_empty() {
+                break;
+            }
+            open = later;
         }
         Ok(answers)
     }
 
-    /// The keep and the cooling first: they outlive the hold.
-    async fn keep_alive(&self, deadline: Deadline, one: &Standing<'_>) -> Result<bool, StoreError> {
-        let Some(kept) = &one.seen.record else {
-            return Ok(false);
-        };
-        let leases = kept.record.leases;
-        let ids: Vec<i64> = [leases.keep, leases.cool, leases.live]
-            .into_iter()
-            .filter(|lease| *lease != On::Nothing)
-            .map(|lease| id(lease, &[]))
-            .collect();
-        self.calls.keep_alive(deadline, &ids).await
+    /// New leases for all, and the keeps that are kept alive: they outlive the hold, so they come before it.
+    async fn move_on(
+        &self,
+        deadline: Deadline,
+        standing: Vec<Standing<'_>>,
+        answers: &mut [Renewed],
+        later: &mut Vec<usize>,
+    ) -> Result<(), StoreError> {
+        let spans = standing.iter().flat_map(|one| &one.pending.plan.grants);
+        let mut leases: BTreeMap<u64, i64> = spans.map(|secs| (*secs, 0)).collect();
+        let spans: Vec<u64> = leases.keys().copied().collect();
+        let keeps = standing.iter().map(async |one| match one.own_keep() {
+            Some(id) => self.calls.keep_alive(deadline, id).await,
+            None => Ok(true),
+        });
+        let (granted, keeps) = tokio::join!(self.calls.grant(deadline, &spans), join_all(keeps));
+        for (id, granted) in leases.values_mut().zip(granted?) {
+            *id = granted.id();
+        }
+        let mut failed = None;
+        let mut alive = Vec::with_capacity(standing.len());
+        for (one, kept) in standing.into_iter().zip(keeps) {
+            match kept {
+                Ok(true) => alive.push(one),
+                // A moment ago it stood: broken, finished or lapsed since, the record tells.
+                Ok(false) => {
+                    answers[one.nth] = Renewed::Lost(LostReason::Lapsed);
+                    later.push(one.nth);
+                }
+                Err(error) => failed = Some(error),
+            }
+        }
+        match failed {
+            Some(error) if answers.len() == 1 => Err(error),
+            _ if alive.is_empty() => Ok(()),
+            _ => {
+                self.write_beats(deadline, alive, &leases, answers, later)
+                    .await
+            }
+        }
     }
 
     /// One transaction of many, each with its own conditions: so one that lost a race spoils no other.
@@ -117,37 +147,36 @@ impl Inner {
         &self,
         deadline: Deadline,
         alive: Vec<Standing<'_>>,
+        leases: &BTreeMap<u64, i64>,
         answers: &mut [Renewed],
-        open: &mut Vec<usize>,
+        later: &mut Vec<usize>,
     ) -> Result<(), StoreError> {
-        if alive.is_empty() {
-            return Ok(());
-        }
         let nested = alive.iter().map(|one| {
-            let key = &one.beat.owner.key;
-            let path = self.keys.record(key);
-            let revision = one.seen.record.as_ref().map_or(0, |kept| kept.revision);
-            let mut ops = Vec::new();
-            for write in &one.plan.writes {
-                if let Write::Record(record, lease) = write {
-                    let on = PutOptions::new().with_lease(id(*lease, &[]));
-                    ops.push(TxnOp::put(path.clone(), encode(record, &[]), Some(on)));
-                }
-            }
+            let Pending {
+                key, seen, plan, ..
+            } = &one.pending;
+            let revision = seen.record.as_ref().map_or(0, |kept| kept.revision);
             let pins = [
-                Compare::mod_revision(path, CompareOp::Equal, revision),
+                Compare::mod_revision(self.keys.record(key), CompareOp::Equal, revision),
                 is(self.keys.sibling(key, Sibling::Live), true),
             ];
+            let ids = plan.grants.iter().map(|secs| leases.get(secs).copied());
+            let ids: Vec<i64> = ids.map(Option::unwrap_or_default).collect();
+            let mut ops = Vec::new();
+            self.puts(&one.pending, &ids, &mut ops);
             TxnOp::txn(Txn::new().when(pins).and_then(ops))
         });
         let txn = Txn::new().and_then(nested.collect::<Vec<_>>());
         let answer = self.calls.write(deadline, txn).await?;
+        let mut revokes = Vec::new();
         for (one, written) in alive.into_iter().zip(answer.op_responses()) {
-            let Some(kept) = &one.seen.record else {
+            let Pending { seen, plan, .. } = one.pending;
+            let Some(kept) = &seen.record else {
                 continue;
             };
             match written {
                 TxnOpResponse::Txn(txn) if txn.succeeded() => {
+                    revokes.extend(plan.revokes);
                     answers[one.nth] = Renewed::Renewed {
                         rest: Duration::from_secs(kept.record.lease_secs),
                         revoke_asked: kept.record.revoke_asked,
@@ -155,10 +184,18 @@ impl Inner {
                 }
                 _ => {
                     answers[one.nth] = Renewed::Unsure;
-                    open.push(one.nth);
+                    later.push(one.nth);
                 }
             }
         }
+        self.give_back(revokes);
         Ok(())
+    }
+}
+
+impl Standing<'_> {
+    fn own_keep(&self) -> Option<i64> {
+        let kept = self.pending.seen.record.as_ref()?;
+        moves::keep_of_its_own(&kept.record)
     }
 }

@@ -12,6 +12,8 @@ use super::process::Process;
 pub struct Etcd {
     nodes: Vec<Node>,
     cluster: String,
+    scheme: &'static str,
+    more: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -29,8 +31,24 @@ impl Etcd {
         Self::with_nodes(1)
     }
 
+    /// One node, with more settings.
+    pub fn with_settings<S: Into<String>>(more: impl IntoIterator<Item = S>) -> Self {
+        let more = more.into_iter().map(Into::into).collect();
+        Self::launch(1, "http", more)
+    }
+
+    /// One node that speaks TLS, with a certificate and its key in these files.
+    pub fn with_certificate(certificate: &str, key: &str) -> Self {
+        let more = ["--cert-file", certificate, "--key-file", key];
+        Self::launch(1, "https", more.map(str::to_owned).to_vec())
+    }
+
     /// A cluster of so many nodes.
     pub fn with_nodes(count: usize) -> Self {
+        Self::launch(count, "http", Vec::new())
+    }
+
+    fn launch(count: usize, scheme: &'static str, more: Vec<String>) -> Self {
         let nodes: Vec<_> = (0..count)
             .map(|n| Node {
                 name: format!("n{n}"),
@@ -44,7 +62,12 @@ impl Etcd {
             .iter()
             .map(|node| format!("{}=http://127.0.0.1:{}", node.name, node.peer));
         let cluster = peers.collect::<Vec<_>>().join(",");
-        let mut server = Self { nodes, cluster };
+        let mut server = Self {
+            nodes,
+            cluster,
+            scheme,
+            more,
+        };
         for n in 0..count {
             server.run(n);
         }
@@ -78,17 +101,17 @@ impl Etcd {
 
     /// Starts a node, if it does not run; does not wait until it answers.
     pub fn run(&mut self, node: usize) {
-        let cluster = &self.cluster;
+        let (cluster, scheme) = (&self.cluster, self.scheme);
         let node = &mut self.nodes[node];
         if node.process.is_some() {
             return;
         }
         let program = program("etcd", "etcd-server", &[]).display().to_string();
         let data = node.folder.path().join("data").display().to_string();
-        let client = format!("http://127.0.0.1:{}", node.client);
+        let client = format!("{scheme}://127.0.0.1:{}", node.client);
         let peer = format!("http://127.0.0.1:{}", node.peer);
         // A short election makes short leases possible: the smallest is 1.5 times its timeout, in seconds.
-        let command = [
+        let mut command = vec![
             program.as_str(),
             "--name",
             &node.name,
@@ -114,6 +137,7 @@ impl Etcd {
             "--log-level",
             "error",
         ];
+        command.extend(self.more.iter().map(String::as_str));
         let log = node.folder.path().join("log");
         node.process = Some(Process::start(None, &command, &log));
     }

@@ -3,7 +3,9 @@
 mod bench;
 mod door;
 mod failover;
+mod hard;
 mod late;
+mod odd;
 mod stored;
 mod suite;
 mod trips;

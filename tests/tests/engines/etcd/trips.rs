@@ -8,7 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use system_tests::servers::Etcd;
 use tower_claim::store::{
-    Admission, Beat, Claimed, Finish, FinishRequest, Marked, Release, ReleaseRequest, Value,
+    Admission, Beat, Claimed, Finish, FinishRequest, Marked, Release, ReleaseRequest, Renewed,
+    Value,
 };
 use tower_claim::{ClaimStore, FenceStore, Settings};
 use tower_claim_etcd::{EtcdFenceStore, EtcdStore};
@@ -151,12 +152,20 @@ async fn the_trips_are_those_of_the_docs() {
             progress: 1,
         })
         .collect();
-    let kept = [("LeaseKeepAlive", 200), ("Txn", 2)];
-    let renewed = counter
-        .of(&kept, store.renew(&beats))
-        .await
-        .expect("renewed");
-    assert_eq!(renewed.len(), 100);
+    // One lease for all of them; their own ones go with the first beat.
+    let kept = [("LeaseGrant", 1), ("LeaseKeepAlive", 100), ("Txn", 2)];
+    let first = [&kept[..], &[("LeaseRevoke", 100)]].concat();
+    for expected in [&first[..], &kept[..]] {
+        let renewed = counter.of(expected, store.renew(&beats)).await;
+        let renewed = renewed.expect("renewed");
+        assert_eq!(renewed.len(), 100);
+        let yes = |answer: &Renewed| matches!(answer, Renewed::Renewed { .. });
+        assert!(renewed.iter().all(yes), "{renewed:?}");
+    }
+    let mine = [("LeaseTimeToLive", 1), ("Txn", 1)];
+    let again = ask(store, holds[0].key, holds[0].nonce, &terms);
+    let again = counter.of(&mine, again).await;
+    assert!(matches!(again, Claimed::Mine { .. }));
 
     let guard = EtcdFenceStore::new(store);
     let raise = [("Range", 1), ("Txn", 1)];
