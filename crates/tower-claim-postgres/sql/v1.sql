@@ -1,12 +1,13 @@
 -- The claim protocol in PostgreSQL, format 1. Run as it stands, once or again; several may run it at a time.
--- For another schema or a prefix, replace every `tower_claim.` by `your_schema.your_prefix`, and the name
--- in `create schema`.
+-- For another schema or a prefix, replace every `tower_claim.` by `your_schema.your_prefix`, the name in
+-- `create schema`, and `claim_purge_at` by `your_prefixclaim_purge_at`; or let `Names::migration()` do it.
 --
 -- Every function is one move of the protocol and one statement of its caller: it keeps no session state, so
 -- a pooler may stand between. Names carry the format: two versions of a program may run side by side.
 -- Instants travel as microseconds since 1970, spans as microseconds.
 begin;
 set local client_min_messages = warning;
+set local lock_timeout = '30s';
 select pg_advisory_xact_lock(hashtextextended('tower-claim migration', 0));
 
 create schema if not exists tower_claim;
@@ -606,6 +607,7 @@ declare
     limit_at timestamptz := tower_claim.instant_v1(_not_after);
     ours boolean;
     holds boolean;
+    passing boolean;
     bound text := tower_claim.bound_v1(_lock_ms);
 begin
     for round in 1..16 loop
@@ -631,10 +633,15 @@ begin
             answer := 'lost';
         end if;
         r := tower_claim.remember_v1(r, _nonce, limit_at, now);
-        if was.key is null and r.state <> 'vacant' then
+        if was.key is null then
+            -- Waits for a claim of the key that is being committed, and then finds it: also where nothing is to
+            -- be remembered any more, for that claim may have been judged in time and be slow to commit.
+            passing := r.state = 'vacant';
+            if passing then r.state := 'free'; end if;
             r.purge_at := now;
             insert into tower_claim.claim values (r.*) on conflict (key) do nothing;
             continue when not found;
+            if passing then delete from tower_claim.claim c where c.key = _key; end if;
         elsif r is distinct from before then
             perform tower_claim.save_v1(r);
         end if;

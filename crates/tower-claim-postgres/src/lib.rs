@@ -40,12 +40,15 @@
 
 mod builder;
 mod calls;
+mod connect;
 mod error;
 mod link;
 mod listener;
 mod migrate;
 mod names;
+mod protocol;
 mod roll_back;
+mod self_test;
 pub mod statement;
 mod store;
 mod transaction;

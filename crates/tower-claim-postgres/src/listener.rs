@@ -1,12 +1,13 @@
 //! The one connection that listens, and the purger: tasks that end with the store.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::future::{Either, select};
 use tokio::task::JoinHandle;
-use tokio_postgres::AsyncMessage;
+use tokio_postgres::{AsyncMessage, Client};
 use tower_claim::Key;
 use tower_claim::engine::Bells;
 
@@ -14,6 +15,8 @@ use crate::link::{Link, Messages};
 
 /// Between two tries to listen. Whoever waits polls meanwhile.
 const AGAIN: Duration = Duration::from_secs(1);
+/// For a connection that listens to be made.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A task that is stopped with its owner.
 #[derive(Debug)]
@@ -79,21 +82,34 @@ async fn listen(link: Link, bells: Weak<Bells>) {
 }
 
 async fn session(link: &Link, bells: &Weak<Bells>) -> Result<(), tokio_postgres::Error> {
-    let (client, mut messages) = link.connect().await?;
-    {
-        // The client is answered only while the connection is read.
-        let asked = std::pin::pin!(client.batch_execute("LISTEN tower_claim"));
-        let read = std::pin::pin!(ring(&mut messages, bells));
-        match select(asked, read).await {
-            Either::Left((answer, _)) => answer?,
-            Either::Right((ended, _)) => return ended,
-        }
-    }
+    // A server that takes the connection and says nothing is left: the next try may meet another.
+    let begun = tokio::time::timeout(PATIENCE, begin(link, bells)).await;
+    let Some((_client, mut messages)) = begun.unwrap_or(Ok(None))? else {
+        return Ok(());
+    };
     // What ended before we listened was not heard.
     if let Some(bells) = bells.upgrade() {
         bells.ring_all();
     }
     ring(&mut messages, bells).await
+}
+
+/// A connection that listens; none where it ended at once.
+async fn begin(
+    link: &Link,
+    bells: &Weak<Bells>,
+) -> Result<Option<(Client, Messages)>, tokio_postgres::Error> {
+    let (client, mut messages) = link.connect().await?;
+    {
+        // The client is answered only while the connection is read.
+        let asked = pin!(client.batch_execute("LISTEN tower_claim"));
+        let read = pin!(ring(&mut messages, bells));
+        match select(asked, read).await {
+            Either::Left((answer, _)) => answer?,
+            Either::Right((ended, _)) => return ended.map(|()| None),
+        }
+    }
+    Ok(Some((client, messages)))
 }
 
 async fn ring(messages: &mut Messages, bells: &Weak<Bells>) -> Result<(), tokio_postgres::Error> {

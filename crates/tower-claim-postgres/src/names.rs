@@ -5,6 +5,14 @@ use tower_claim::ConfigError;
 /// The embedded migration, as people run it by hand.
 pub(crate) const SQL: &str = include_str!("../sql/v1.sql");
 
+/// The functions of the migration, without schema and prefix.
+pub(crate) fn functions() -> impl Iterator<Item = &'static str> {
+    SQL.lines().filter_map(|line| {
+        let made = line.strip_prefix("create or replace function tower_claim.")?;
+        made.split('(').next()
+    })
+}
+
 /// The schema of the tables and functions, and what their names begin with.
 ///
 /// ```
@@ -36,6 +44,12 @@ impl Names {
             return Err(ConfigError::new(
                 "schema",
                 format!("`{schema}`: take 1 to 63 of a-z, 0-9 and _, not a digit first"),
+            ));
+        }
+        if schema.starts_with("pg_") {
+            return Err(ConfigError::new(
+                "schema",
+                format!("`{schema}`: PostgreSQL keeps names that begin with pg_ to itself"),
             ));
         }
         if prefix.len() > 32 || !plain(prefix) {
@@ -92,6 +106,16 @@ impl Names {
             self.of("fence"),
         )
     }
+
+    /// What a role needs besides, where `EXECUTE` was taken from `PUBLIC`.
+    pub(crate) fn grant_execute(&self, role: &str) -> String {
+        let role = role.replace('"', "\"\"");
+        let functions: Vec<String> = functions().map(|name| self.of(name)).collect();
+        format!(
+            "GRANT EXECUTE ON FUNCTION {} TO \"{role}\";\n",
+            functions.join(", ")
+        )
+    }
 }
 
 impl Default for Names {
@@ -117,8 +141,30 @@ mod tests {
     }
 
     #[test]
+    fn every_function_is_named_once() {
+        let mut names: Vec<_> = functions().collect();
+        assert_eq!(
+            names.len(),
+            SQL.matches("create or replace function").count()
+        );
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), functions().count());
+        assert!(names.contains(&"claim_v1"), "{names:?}");
+    }
+
+    #[test]
     fn what_is_no_plain_name_is_refused() {
-        for bad in ["", "A", "a-b", "1a", "ä", "a\"b", &"x".repeat(64)] {
+        for bad in [
+            "",
+            "pg_mine",
+            "A",
+            "a-b",
+            "1a",
+            "ä",
+            "a\"b",
+            &"x".repeat(64),
+        ] {
             assert!(Names::new(bad, "").is_err(), "{bad}");
         }
         for bad in ["A", "a.b", "1", &"x".repeat(33)] {

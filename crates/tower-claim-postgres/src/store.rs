@@ -1,17 +1,12 @@
-//! The protocol's traits over the statements.
+//! The store: what it promises, and how its calls go out.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio_postgres::Row;
 use tower_claim::engine::EngineClock;
-use tower_claim::store::{
-    Admission, Beat, Broken, Capabilities, ClaimAdmin, ClaimMany, ClaimManyRequest, ClaimRequest,
-    ClaimStore, Claimed, ClaimedMany, DynClaimStore, Event, FenceStore, Finish, FinishRequest,
-    KeeperConnection, Marked, MultiKey, Owner, Promise, RecordView, Release, ReleaseRequest,
-    Renewed, Resolution, Resolved, ScanPage, StoreTime, Watched,
-};
-use tower_claim::{Key, Nonce, StoreError, Token};
+use tower_claim::store::{Capabilities, Event, MultiKey, Promise};
+use tower_claim::{Key, StoreError};
 
 use crate::calls::{Calls, only};
 use crate::link::Link;
@@ -19,10 +14,6 @@ use crate::listener::{Listener, Task};
 use crate::statement::{Call, Statements, answer};
 use crate::{ConnectError, PostgresStoreBuilder};
 
-/// Connections of a keeper: beats are batched, and a release may go beside them.
-const KEEPER_CONNECTIONS: usize = 2;
-/// Records on one page of a scan, at most.
-const PAGE: usize = 1_000;
 /// Records that the background looks at in one statement.
 const PURGE_BATCH: usize = 500;
 
@@ -158,15 +149,23 @@ impl PostgresStore {
         }
     }
 
+    pub(crate) fn inner(&self) -> &Inner {
+        &self.inner
+    }
+
     pub(crate) fn clock(&self) -> &EngineClock {
         &self.inner.clock
     }
 
-    async fn send(&self, call: &Call, key: Option<&Key>) -> Result<Vec<Row>, StoreError> {
+    pub(crate) async fn send(
+        &self,
+        call: &Call,
+        key: Option<&Key>,
+    ) -> Result<Vec<Row>, StoreError> {
         self.inner.calls.send(&self.inner.clock, call, key).await
     }
 
-    async fn ask<T>(
+    pub(crate) async fn ask<T>(
         &self,
         key: &Key,
         call: Call,
@@ -177,7 +176,7 @@ impl PostgresStore {
     }
 
     /// The answers of a batch, in the order of the requests.
-    async fn ask_each<T>(
+    pub(crate) async fn ask_each<T>(
         &self,
         keys: Vec<Key>,
         call: Call,
@@ -210,162 +209,4 @@ pub struct Purged {
     pub dropped: u64,
     /// Whether the batch was full: there may be more that are due.
     pub more: bool,
-}
-
-impl ClaimStore for PostgresStore {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities
-    }
-
-    fn now(&self) -> StoreTime {
-        self.inner.clock.now()
-    }
-
-    async fn claim(&self, request: ClaimRequest<'_>) -> Result<Claimed, StoreError> {
-        let call = self.inner.statements.claim(&request);
-        self.ask(&request.key, call, answer::claimed).await
-    }
-
-    async fn renew(&self, beats: &[Beat]) -> Result<Vec<Renewed>, StoreError> {
-        let keys = beats.iter().map(|beat| beat.owner.key).collect();
-        let call = self.inner.statements.renew(beats);
-        self.ask_each(keys, call, answer::renewed).await
-    }
-
-    async fn mark(&self, owner: Owner) -> Result<Marked, StoreError> {
-        let call = self.inner.statements.mark(owner);
-        self.ask(&owner.key, call, answer::marked).await
-    }
-
-    async fn finish(&self, request: FinishRequest) -> Result<Finish, StoreError> {
-        let call = self.inner.statements.finish(&request);
-        self.ask(&request.owner.key, call, answer::finished).await
-    }
-
-    async fn release(&self, request: ReleaseRequest) -> Result<Release, StoreError> {
-        let call = self.inner.statements.release(&request);
-        self.ask(&request.key, call, answer::released).await
-    }
-
-    async fn watch(&self, key: Key, token: Token) -> Result<Watched, StoreError> {
-        let Inner { listener, poll, .. } = &*self.inner;
-        listener.begin();
-        let look = || {
-            let call = self.inner.statements.look(key, token, listener.listens());
-            async move { self.ask(&key, call, answer::watching).await }
-        };
-        let now = || self.now();
-        listener.bells().watch(key, token, *poll, now, look).await
-    }
-
-    async fn peek(&self, key: Key) -> Result<Option<RecordView>, StoreError> {
-        let call = self.inner.statements.scan(Some(key), Some(key), 1);
-        let rows = self.send(&call, Some(&key)).await?;
-        rows.first().map(answer::viewed).transpose()
-    }
-
-    async fn keeper_store(&self) -> Result<Arc<dyn DynClaimStore>, StoreError> {
-        let inner = &*self.inner;
-        let Some(link) = &inner.link else {
-            return Ok(Arc::new(self.clone()));
-        };
-        let pool = link.pool(KEEPER_CONNECTIONS);
-        let calls = Calls {
-            pool: pool.map_err(StoreError::unavailable)?,
-            ..inner.calls.clone()
-        };
-        // The first beat should not pay for the connection.
-        drop(calls.client().await?);
-        Ok(Arc::new(Self::from_inner(Arc::new(Inner {
-            calls,
-            link: inner.link.clone(),
-            statements: inner.statements.clone(),
-            clock: Arc::clone(&inner.clock),
-            poll: inner.poll,
-            // A keeper waits for nobody.
-            listener: Arc::new(Listener::new(None)),
-            capabilities: inner.capabilities.with_keeper(KeeperConnection::Own),
-            _purger: None,
-        }))))
-    }
-}
-
-impl ClaimMany for PostgresStore {
-    async fn claim_many(&self, request: ClaimManyRequest<'_>) -> Result<ClaimedMany, StoreError> {
-        let sorted = request.keys.windows(2).all(|pair| pair[0] < pair[1]);
-        let Some(first) = request.keys.first().filter(|_| sorted) else {
-            return Err(StoreError::Unsupported(
-                "a claim of several keys that are not sorted, repeat, or are none",
-            ));
-        };
-        let call = self.inner.statements.claim_many(&request);
-        self.ask(first, call, answer::claimed_many).await
-    }
-
-    async fn release_many(&self, requests: &[ReleaseRequest]) -> Result<Vec<Release>, StoreError> {
-        let keys = requests.iter().map(|request| request.key).collect();
-        let call = self.inner.statements.release_many(requests);
-        self.ask_each(keys, call, answer::released).await
-    }
-}
-
-impl ClaimAdmin for PostgresStore {
-    /// In the order of keys.
-    async fn scan(&self, from: Option<Key>, limit: usize) -> Result<ScanPage, StoreError> {
-        let limit = limit.clamp(1, PAGE);
-        // One more than asked for: it says where the next page begins.
-        let call = self.inner.statements.scan(from, None, limit + 1);
-        let rows = self.send(&call, from.as_ref()).await?;
-        let mut records = rows
-            .iter()
-            .map(answer::viewed)
-            .collect::<Result<Vec<_>, _>>()?;
-        let next = records.get(limit).map(|record| record.key);
-        records.truncate(limit);
-        Ok(ScanPage { records, next })
-    }
-
-    async fn resolve(
-        &self,
-        key: Key,
-        expected: Token,
-        resolution: Resolution,
-    ) -> Result<Resolved, StoreError> {
-        let call = self.inner.statements.resolve(key, expected, &resolution);
-        self.ask(&key, call, answer::resolved).await
-    }
-
-    async fn ask_revoke(&self, key: Key, expected: Token) -> Result<bool, StoreError> {
-        let call = self.inner.statements.ask_revoke(key, expected);
-        self.ask(&key, call, answer::asked).await
-    }
-
-    async fn break_claim(&self, key: Key, expected: Token) -> Result<Broken, StoreError> {
-        let call = self.inner.statements.break_claim(key, expected);
-        self.ask(&key, call, answer::broken).await
-    }
-}
-
-/// Marks by resource, one row each, never pruned. To guard data in the same database, admit within the
-/// transaction that writes: [`fence_in`](PostgresStore::fence_in).
-impl FenceStore for PostgresStore {
-    async fn admit(
-        &self,
-        resource: &str,
-        token: Token,
-        nonce: Nonce,
-    ) -> Result<Admission, StoreError> {
-        let call = self.inner.statements.fence(resource, token, nonce);
-        answer::admission(only(&self.send(&call, None).await?)?)
-    }
-
-    async fn raise_floor(&self, resource: &str, floor: Token) -> Result<Token, StoreError> {
-        let call = self.inner.statements.raise_floor(resource, floor);
-        answer::high(only(&self.send(&call, None).await?)?)
-    }
-
-    async fn high_water(&self, resource: &str) -> Result<Token, StoreError> {
-        let call = self.inner.statements.high_water(resource);
-        answer::high(only(&self.send(&call, None).await?)?)
-    }
 }

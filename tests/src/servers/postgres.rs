@@ -51,16 +51,14 @@ fn as_user(program: &str) -> Command {
 }
 
 impl Postgres {
-    /// A server that does not wait for the disk: what it commits survives the end of its process, not of
-    /// the machine.
+    /// A server that waits for the disk before it answers, as a store demands where answers must be kept.
     pub fn start() -> Self {
-        Self::with(&["fsync=off", "full_page_writes=off"])
+        Self::with(&["full_page_writes=off"])
     }
 
     /// As [`start`](Self::start), under a clock that can be moved.
     pub fn under(clock: &MovedClock) -> Self {
-        let settings = &["fsync=off", "full_page_writes=off"];
-        Self::build(settings, clock.before_command())
+        Self::build(&["full_page_writes=off"], clock.before_command())
     }
 
     /// A server with these settings (`name=value`) beside its port and folder.

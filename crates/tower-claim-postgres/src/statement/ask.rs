@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use tower_claim::engine::{span_micros, time_micros};
 use tower_claim::store::{
-    Beat, ClaimManyRequest, ClaimRequest, FinishRequest, Owner, ReleaseRequest, Resolution, Value,
+    Beat, ClaimManyRequest, ClaimRequest, FinishRequest, Owner, ReleaseRequest, Resolution,
 };
-use tower_claim::{Key, LapsePolicy, Nonce, Settings, Token};
+use tower_claim::{Key, Nonce, Token};
 
-use super::{Call, Param, text};
+use super::Call;
+use super::param::{Param, bytes, key, millis, nonce, number, shown, terms, token, value};
+use super::texts::Texts;
 use crate::Names;
 
 /// Makes the statements of one set of names.
@@ -19,49 +21,6 @@ pub struct Statements {
     /// How long a statement waits for a row that another has locked, in milliseconds; 0 would be for ever.
     lock_ms: i32,
     in_transaction_ms: i32,
-}
-
-macro_rules! texts {
-    ($($name:ident: $function:literal, $params:literal;)*) => {
-        #[derive(Debug)]
-        struct Texts {
-            $($name: Arc<str>,)*
-        }
-
-        impl Texts {
-            fn new(names: &Names) -> Self {
-                Self {
-                    $($name: select(&names.of($function), $params),)*
-                }
-            }
-        }
-    };
-}
-
-texts! {
-    claim: "claim_v1", 12;
-    claim_in: "claim_in_v1", 12;
-    claim_many: "claim_many_v1", 11;
-    renew: "renew_v1", 4;
-    mark: "mark_v1", 4;
-    finish: "finish_v1", 6;
-    release: "release_v1", 5;
-    release_many: "release_many_v1", 5;
-    look: "look_v1", 3;
-    scan: "scan_v1", 3;
-    resolve: "resolve_v1", 5;
-    ask_revoke: "ask_revoke_v1", 3;
-    break_claim: "break_v1", 3;
-    still_held: "still_held_v1", 4;
-    fence_admit: "fence_admit_v1", 6;
-    fence_raise: "fence_raise_v1", 4;
-    fence_high: "fence_high_v1", 1;
-    purge: "purge_v1", 1;
-}
-
-fn select(function: &str, params: usize) -> Arc<str> {
-    let params: Vec<String> = (1..=params).map(|n| format!("${n}")).collect();
-    Arc::from(format!("select * from {function}({})", params.join(", ")))
 }
 
 impl Statements {
@@ -339,62 +298,4 @@ fn call(text: &Arc<str>, params: Vec<Param>) -> Call {
         text: Arc::clone(text),
         params,
     }
-}
-
-fn millis(wait: Duration) -> i32 {
-    i32::try_from(wait.as_millis()).unwrap_or(i32::MAX).max(1)
-}
-
-fn key(key: Key) -> Param {
-    Param::Bytes(Some(key.as_bytes().to_vec()))
-}
-
-fn nonce(nonce: Nonce) -> Param {
-    Param::Bytes(Some(nonce.as_bytes().to_vec()))
-}
-
-#[expect(clippy::cast_possible_wrap, reason = "tokens are below 2^53")]
-fn number(token: Token) -> i64 {
-    token.get() as i64
-}
-
-fn token(token: Token) -> Param {
-    Param::Int(Some(number(token)))
-}
-
-fn bytes(resource: &str) -> Param {
-    Param::Bytes(Some(resource.as_bytes().to_vec()))
-}
-
-/// What people see of a resource's name.
-fn shown(resource: &str) -> Param {
-    Param::Text(text(&resource.chars().take(200).collect::<String>()))
-}
-
-fn value(value: &Value) -> Param {
-    Param::Bytes(match value {
-        Value::Kept(body) => Some(body.to_vec()),
-        // What else there may be keeps no body.
-        _ => None,
-    })
-}
-
-/// Lease, cooling, least hold, unfinished keep, what a lapse means, label.
-fn terms(settings: &Settings) -> [Param; 6] {
-    let span = |span| Param::Int(Some(span_micros(span)));
-    [
-        span(settings.lease),
-        span(settings.cooling),
-        span(settings.min_hold),
-        span(settings.unfinished_keep),
-        Param::Text(
-            match settings.on_lapse {
-                LapsePolicy::TakeOver => "take over",
-                // The stricter one, where there are others.
-                _ => "hold",
-            }
-            .to_owned(),
-        ),
-        Param::Text(text(&settings.label)),
-    ]
 }

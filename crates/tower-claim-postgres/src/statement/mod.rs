@@ -23,13 +23,16 @@
 pub mod answer;
 mod ask;
 mod failure;
+mod param;
+mod row;
+mod texts;
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 pub use answer::{Columns, ReadError};
 pub use ask::Statements;
 pub use failure::failure;
+pub use param::Param;
 
 /// One statement and its parameters. Auto-commit, or within a transaction.
 #[derive(Debug, Clone)]
@@ -48,33 +51,4 @@ impl Call {
     pub fn params(&self) -> &[Param] {
         &self.params
     }
-}
-
-/// A parameter, named after its SQL type.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Param {
-    /// `bigint`.
-    Int(Option<i64>),
-    /// `integer`.
-    Small(i32),
-    /// `boolean`.
-    Flag(bool),
-    /// `text`.
-    Text(String),
-    /// `bytea`.
-    Bytes(Option<Vec<u8>>),
-    /// `bytea[]`.
-    BytesList(Vec<Vec<u8>>),
-    /// `bigint[]`.
-    IntList(Vec<Option<i64>>),
-}
-
-/// PostgreSQL's text knows no NUL.
-fn text(text: &str) -> String {
-    match text.contains('\0') {
-        true => Cow::Owned(text.replace('\0', "\u{fffd}")),
-        false => Cow::Borrowed(text),
-    }
-    .into_owned()
 }

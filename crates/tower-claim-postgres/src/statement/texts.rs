@@ -1,0 +1,48 @@
+//! The text of each statement, made once for a set of names.
+
+use std::sync::Arc;
+
+use crate::Names;
+
+macro_rules! texts {
+    ($($name:ident: $function:literal, $params:literal;)*) => {
+        #[derive(Debug)]
+        pub(super) struct Texts {
+            $(pub(super) $name: Arc<str>,)*
+        }
+
+        impl Texts {
+            pub(super) fn new(names: &Names) -> Self {
+                Self {
+                    $($name: select(&names.of($function), $params),)*
+                }
+            }
+        }
+    };
+}
+
+texts! {
+    claim: "claim_v1", 12;
+    claim_in: "claim_in_v1", 12;
+    claim_many: "claim_many_v1", 11;
+    renew: "renew_v1", 4;
+    mark: "mark_v1", 4;
+    finish: "finish_v1", 6;
+    release: "release_v1", 5;
+    release_many: "release_many_v1", 5;
+    look: "look_v1", 3;
+    scan: "scan_v1", 3;
+    resolve: "resolve_v1", 5;
+    ask_revoke: "ask_revoke_v1", 3;
+    break_claim: "break_v1", 3;
+    still_held: "still_held_v1", 4;
+    fence_admit: "fence_admit_v1", 6;
+    fence_raise: "fence_raise_v1", 4;
+    fence_high: "fence_high_v1", 1;
+    purge: "purge_v1", 1;
+}
+
+fn select(function: &str, params: usize) -> Arc<str> {
+    let params: Vec<String> = (1..=params).map(|n| format!("${n}")).collect();
+    Arc::from(format!("select * from {function}({})", params.join(", ")))
+}
