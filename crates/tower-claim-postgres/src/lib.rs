@@ -6,9 +6,9 @@
 //! and neither locks nor writes; leases are judged by the server's clock alone. [`finish_in`] puts a result into
 //! the transaction that writes the work's rows: an owner that was superseded cannot commit them.
 //!
-//! It does *not* promise more than PostgreSQL does: with `synchronous_commit = off`, or a failover to a replica that
-//! lacks the last commits, answers may be forgotten. Heartbeats keep a hold alive, they do not make an owner
-//! quick: guard what must not be written late.
+//! It does *not* promise more than PostgreSQL does: a server that does not wait for its disk or for its replicas may
+//! forget what it answered. The store sees that when it connects, and says so in its capabilities. Heartbeats keep
+//! a hold alive, they do not make an owner quick: guard what must not be written late.
 //!
 //! [`finish_in`]: PostgresStore::finish_in
 //!

@@ -32,22 +32,31 @@ const PURGE_BATCH: usize = 500;
 /// | weakened by a moved clock | rising tokens, one owner, one result, claimable again |
 /// | weakened by a restart | nothing |
 ///
-/// That is one server, or a primary whose promoted replica has every commit it answered (synchronous
-/// replication). Where a replica may be promoted without the last commits, say
-/// [`asynchronous_failover`](PostgresStoreBuilder::asynchronous_failover); with `synchronous_commit = off` the
-/// store sees it when it connects, warns, and adds to the row of restarts. Both make
-/// [`may_forget`](Capabilities::may_forget) true. `fsync = off` is warned about and not promised for. With your
-/// own pool and no URL, heartbeats stall with your runtime.
+/// That is one server that keeps what it committed. Where its settings say otherwise, the store sees it as it
+/// connects, warns, and says so in [`capabilities`](tower_claim::ClaimStore::capabilities):
 ///
-/// Tokens rise over restart, `TRUNCATE` and failover by their clock part; a clock stepped back may repeat those
-/// of records that were purged since, and the guard refuses them.
+/// | Seen | Adds |
+/// |---|---|
+/// | `synchronous_commit = off`, `fsync = off`, tables made `UNLOGGED` | weakened by a restart: one owner, one result |
+/// | replicas that are not waited for (no `synchronous_standby_names`, or `synchronous_commit = local`) | weakened by a failover: one owner, one result |
+///
+/// Both make [`may_forget`](Capabilities::may_forget) true, and a layer that must not forget refuses to build. A
+/// replica that comes later is not seen: say
+/// [`asynchronous_failover`](PostgresStoreBuilder::asynchronous_failover) then, or where replicas are never
+/// promoted. What a transaction of yours sets for itself (`SET LOCAL synchronous_commit`) counts for what is
+/// finished in it, and is not seen either. With your own pool and no URL, heartbeats stall with your runtime.
+///
+/// Tokens rise over restart, `TRUNCATE` and failover by their clock part, and no purge drops a record whose
+/// token is ahead of the clock. One ahead of it (raised by a floor, or granted before the clock was stepped back)
+/// falls where the record is flushed or lost in a failover: the guard refuses the lower one, and its owner claims
+/// anew with the guard's mark as the floor.
 ///
 /// # Statements
 ///
 /// Every call is one statement that commits by itself and leaves nothing in the session: a pooler in transaction
 /// mode may stand between. A claim of a key that is held, done or unknown reads, locks nothing and writes
 /// nothing. What may wait for a row that another transaction has locked waits for half the call timeout, and is
-/// then *unavailable*, not applied; a renewal never waits: it is answered [`Renewed::Unsure`].
+/// then *unavailable*, not applied; a renewal never waits: it is answered [`Renewed::Unsure`](tower_claim::store::Renewed::Unsure).
 ///
 /// # Cancellation
 ///
@@ -57,7 +66,7 @@ const PURGE_BATCH: usize = 500;
 /// # Tasks
 ///
 /// Connections are driven by tasks on the runtime that made them. One more purges ([every
-/// minute](PostgresStoreBuilder::purge_every)), one listens once somebody [watches](ClaimStore::watch); both end
+/// minute](PostgresStoreBuilder::purge_every)), one listens once somebody [watches](tower_claim::ClaimStore::watch); both end
 /// with the last clone.
 #[derive(Debug, Clone)]
 pub struct PostgresStore {
@@ -78,7 +87,7 @@ pub(crate) struct Inner {
 }
 
 impl PostgresStore {
-    /// Of one server that answers what is on disk. [`ClaimStore::capabilities`] has what the settings and
+    /// Of one server that answers what is on disk. [`capabilities`](tower_claim::ClaimStore::capabilities) has what the settings and
     /// the server change in it.
     pub const CAPABILITIES: Capabilities = Capabilities::new("postgres")
         .with_multi_key(MultiKey::Atomic)

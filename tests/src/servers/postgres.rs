@@ -200,6 +200,21 @@ impl Postgres {
         String::from_utf8_lossy(&asked.stdout).trim().to_owned()
     }
 
+    /// Runs a file of SQL, as people do by hand.
+    ///
+    /// # Panics
+    ///
+    /// With what the server says, where it refuses.
+    pub fn sql_file(&self, file: &str) {
+        let asked = Command::new(find("psql"))
+            .args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-f", file])
+            .arg(self.url())
+            .output()
+            .expect("psql starts");
+        let refused = String::from_utf8_lossy(&asked.stderr);
+        assert!(asked.status.success(), "{file}: {refused}");
+    }
+
     /// Kills it. [`run`](Self::run) starts it again on the same port, over the same data.
     pub fn kill(&mut self) {
         if let Some(process) = self.process.take() {

@@ -23,6 +23,8 @@
 pub mod answer;
 mod ask;
 mod failure;
+#[cfg(test)]
+mod foreign_rows;
 mod param;
 mod row;
 mod texts;

@@ -114,7 +114,7 @@ async fn written(client: &Client, schema: &str) -> (i64, i64) {
 /// On a server of its own, whose log nobody else writes to.
 #[tokio::test]
 async fn a_replay_writes_nothing_and_locks_nothing() {
-    let server = system_tests::servers::Postgres::with(&["fsync=off", "autovacuum=off"]);
+    let server = system_tests::servers::Postgres::with(&["autovacuum=off"]);
     let schema = "tower_claim";
     let builder = PostgresStore::builder()
         .url(&server.url())
@@ -180,13 +180,17 @@ async fn a_replay_writes_nothing_and_locks_nothing() {
     assert_eq!(xid.get::<_, Option<i64>>(0), None, "a replay has no xid");
 }
 
-/// Renewals change nothing that an index knows.
+/// Renewals, marks and ends change nothing that an index knows.
 #[tokio::test]
-async fn renewals_stay_within_their_page() {
+async fn renewals_marks_and_ends_stay_within_their_page() {
     let (store, schema) = store().await;
-    let owner = hold(&store, key(), 60 * SECOND).await;
-    for _ in 0..50 {
-        assert!(store.renew(&[beat(owner)]).await.is_ok());
+    for _ in 0..3 {
+        let owner = hold(&store, key(), 60 * SECOND).await;
+        for _ in 0..20 {
+            assert!(store.renew(&[beat(owner)]).await.is_ok());
+        }
+        assert!(store.mark(owner).await.is_ok());
+        assert!(store.finish(finish(owner, "done")).await.is_ok());
     }
     let client = client(&server().url()).await;
     until("the statistics are told", async || {
@@ -200,7 +204,44 @@ async fn renewals_stay_within_their_page() {
             .expect("statistics");
         let (all, hot): (i64, i64) = (row.get(0), row.get(1));
         assert!(all - hot <= 2, "{hot} of {all} updates were heap-only");
-        all >= 50
+        all >= 66
     })
     .await;
+}
+
+/// The server counts, too: one statement for each call, and none beside them.
+#[tokio::test]
+async fn the_server_counts_one_statement_for_each_call() {
+    let server = system_tests::servers::Postgres::with(&[
+        "shared_preload_libraries=pg_stat_statements",
+        "pg_stat_statements.track_utility=on",
+    ]);
+    server.sql("create extension pg_stat_statements; create role app login");
+    PostgresStore::migrate(&server.url())
+        .await
+        .expect("it migrates");
+    server.sql(&tower_claim_postgres::Names::default().grants("app"));
+    let url = format!("postgres://app@127.0.0.1:{}/postgres", server.port());
+    let builder = PostgresStore::builder().url(&url).purge_every(None);
+    let store = builder.listen(false).connect().await.expect("it connects");
+    let ask = Ask::new(&store, key(), 60 * SECOND);
+    let other = Ask::new(&store, ask.key, 60 * SECOND);
+    let count = || -> i64 {
+        let count = "select coalesce(sum(calls), 0) from pg_stat_statements s \
+            join pg_roles r on r.oid = s.userid where rolname = 'app' and toplevel";
+        server.sql(count).parse().expect("a number")
+    };
+    let before = count();
+    let owner = ask.owner(granted(store.claim(ask.request()).await.expect("an answer")).token);
+    assert_eq!(count() - before, 1, "a free key");
+    store.claim(other.request()).await.expect("an answer");
+    assert_eq!(count() - before, 2, "a busy key");
+    store.renew(&[beat(owner)]).await.expect("an answer");
+    assert_eq!(store.mark(owner).await.ok(), Some(Marked::Marked));
+    assert_eq!(store.mark(owner).await.ok(), Some(Marked::Marked));
+    let done = store.finish(finish(owner, "done")).await;
+    assert_eq!(done.ok(), Some(Finish::Finished));
+    assert_eq!(count() - before, 5, "a beat, a mark, a finish");
+    store.claim(other.request()).await.expect("an answer");
+    assert_eq!(count() - before, 6, "a replay");
 }

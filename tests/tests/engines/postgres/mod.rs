@@ -1,11 +1,14 @@
 //! PostgreSQL: every law, and what is this engine's own.
 
 mod cost;
+mod crash;
 mod laws;
 mod locks;
 mod scene;
+mod settings;
 mod tables;
 mod tls;
+mod traffic;
 mod transaction;
 mod watch;
 
