@@ -20,7 +20,8 @@ const STEP: usize = 1000;
 impl ClaimAdmin for RedisStore {
     /// Pages in the order of keys. Redis cannot seek: **each page walks all keys of the database** in small
     /// steps (`SCAN`, each within the call timeout) and keeps the first ones from `from` on, in memory for
-    /// one page. So ask for large pages; 1,000 records at most. A record that cannot be read is left out,
+    /// one page: about 10 ms for 1,000 keys on a quick network, so 10 s for a page out of a million. Ask for
+    /// large pages, 1,000 records at most, and not in a request's path. A record that cannot be read is left out,
     /// with a warning.
     async fn scan(&self, from: Option<Key>, limit: usize) -> Result<ScanPage, StoreError> {
         let limit = limit.clamp(1, PAGE);

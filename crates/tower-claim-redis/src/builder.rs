@@ -1,16 +1,9 @@
 //! The store's settings.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::timeout;
-use tower_claim::engine::EngineClock;
-use tower_claim::store::{Capabilities, Event, KeeperConnection, MultiKey};
-
-use crate::check::{Found, Wanted, inspect};
-use crate::link::Link;
-use crate::target::{Connection, Target};
-use crate::{ConnectError, Inner, RedisStore};
+use crate::check::Wanted;
+use crate::target::Connection;
 
 /// Builds a [`RedisStore`]. Made by [`RedisStore::builder`].
 ///
@@ -19,16 +12,16 @@ use crate::{ConnectError, Inner, RedisStore};
 #[derive(Clone)]
 #[must_use]
 pub struct RedisStoreBuilder {
-    url: Option<String>,
-    cluster: Vec<String>,
-    sentinel: Option<(Vec<String>, String)>,
-    connection: Option<Connection>,
-    ca: Option<Vec<u8>>,
-    prefix: String,
-    hash_tag: Option<String>,
-    call_timeout: Duration,
-    poll_step: Duration,
-    wanted: Wanted,
+    pub(crate) url: Option<String>,
+    pub(crate) cluster: Vec<String>,
+    pub(crate) sentinel: Option<(Vec<String>, String)>,
+    pub(crate) connection: Option<Connection>,
+    pub(crate) ca: Option<Vec<u8>>,
+    pub(crate) prefix: String,
+    pub(crate) hash_tag: Option<String>,
+    pub(crate) call_timeout: Duration,
+    pub(crate) poll_step: Duration,
+    pub(crate) wanted: Wanted,
 }
 
 impl Default for RedisStoreBuilder {
@@ -74,6 +67,13 @@ impl RedisStoreBuilder {
     /// Beside [`sentinel`](Self::sentinel) it says the user, password, database and TLS of the servers they
     /// name; its host is not used. Beside [`connection`](Self::connection) it serves heartbeats and
     /// notifications.
+    ///
+    /// ```no_run
+    /// # use tower_claim_redis::RedisStore;
+    /// # async fn connect() -> Result<(), tower_claim_redis::ConnectError> {
+    /// let store = RedisStore::builder().url("redis://app:secret@10.0.0.1:6379/2").connect().await?;
+    /// # Ok(()) }
+    /// ```
     pub fn url(mut self, url: impl Into<String>) -> Self {
         self.url = Some(url.into());
         self
@@ -125,7 +125,10 @@ impl RedisStoreBuilder {
     /// the connection alone, heartbeats go over it and stall with your runtime
     /// (`capabilities().keeper` is `Shared`), and whoever waits is woken by the poll only.
     ///
-    /// Its own response timeout should be off, or above [`call_timeout`](Self::call_timeout).
+    /// Whether both lead to the same database is tried when it connects.
+    ///
+    /// Its own response timeout (500 ms where you have said nothing else) should be off, or above
+    /// [`call_timeout`](Self::call_timeout).
     ///
     /// ```no_run
     /// # use tower_claim_redis::{ConnectError, RedisStore};
@@ -142,6 +145,17 @@ impl RedisStoreBuilder {
 
     /// The certificate authority that signed the server's certificate, as PEM. Default: the well-known ones
     /// of the web. Needs the feature `tls`.
+    ///
+    /// ```no_run
+    /// # use tower_claim_redis::RedisStore;
+    /// # async fn connect() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = RedisStore::builder()
+    ///     .url("rediss://redis.internal:6379")
+    ///     .ca_certificate(std::fs::read("ca.pem")?)
+    ///     .connect()
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
     pub fn ca_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.ca = Some(pem.into());
         self
@@ -149,6 +163,17 @@ impl RedisStoreBuilder {
 
     /// What the name of each key in Redis begins with: 1 to 64 visible ASCII characters without braces.
     /// Default: `claim:`. Two applications over one database choose two.
+    ///
+    /// ```no_run
+    /// # use tower_claim_redis::RedisStore;
+    /// # async fn connect() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = RedisStore::builder()
+    ///     .url("redis://127.0.0.1:6379")
+    ///     .prefix("shop:claim:")
+    ///     .connect()
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
@@ -162,14 +187,39 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// How long a call may take, connecting included. Default: 2 s. Past it the call has failed: as
+    /// How long a call may take, connecting included: 1 ms to 1 h. Default: 2 s. Past it the call has failed: as
     /// `Unavailable` while there was no connection, as `Ambiguous` once it was sent.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use tower_claim_redis::RedisStore;
+    /// # async fn connect() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = RedisStore::builder()
+    ///     .url("redis://127.0.0.1:6379")
+    ///     .call_timeout(Duration::from_millis(500))
+    ///     .connect()
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
     pub fn call_timeout(mut self, limit: Duration) -> Self {
         self.call_timeout = limit;
         self
     }
 
-    /// How often somebody who waits looks, in case the notification was lost. Default: 500 ms.
+    /// How often somebody who waits looks, in case the notification was lost: 1 ms to 1 h. Default:
+    /// 500 ms.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use tower_claim_redis::RedisStore;
+    /// # async fn connect() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = RedisStore::builder()
+    ///     .url("redis://127.0.0.1:6379")
+    ///     .poll_step(Duration::from_millis(100))
+    ///     .connect()
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
     pub fn poll_step(mut self, step: Duration) -> Self {
         self.poll_step = step;
         self
@@ -178,6 +228,17 @@ impl RedisStoreBuilder {
     /// Takes a Redis that may evict records (`maxmemory` with a policy other than `noeviction`). Default:
     /// refused. A held record that is evicted is granted again; fences stop the first owner, nothing stops
     /// a finished request from running again.
+    ///
+    /// ```no_run
+    /// # use tower_claim_redis::RedisStore;
+    /// # async fn connect() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = RedisStore::builder()
+    ///     .url("redis://127.0.0.1:6379")
+    ///     .allow_eviction()
+    ///     .connect()
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
     pub fn allow_eviction(mut self) -> Self {
         self.wanted.allow_eviction = true;
         self
@@ -187,160 +248,19 @@ impl RedisStoreBuilder {
     /// `appendfsync always`, no eviction, and nobody promotes a replica of it. Checked when it connects,
     /// as far as Redis tells. Then [`LapsePolicy::Hold`](tower_claim::LapsePolicy::Hold) and the point of no
     /// return can be used. Default: Redis may forget.
+    ///
+    /// ```no_run
+    /// # use tower_claim_redis::RedisStore;
+    /// # async fn connect() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = RedisStore::builder()
+    ///     .url("redis://127.0.0.1:6379")
+    ///     .durable_single_node()
+    ///     .connect()
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
     pub fn durable_single_node(mut self) -> Self {
         self.wanted.durable_single_node = true;
         self
     }
-
-    /// Connects, and asks the server whether it is fit: scripts, clock, eviction, kind.
-    ///
-    /// # Errors
-    ///
-    /// [`ConnectError`], one line that says the mend.
-    pub async fn connect(self) -> Result<RedisStore, ConnectError> {
-        let prefix = self.full_prefix()?;
-        for (setting, span) in [
-            ("call_timeout", self.call_timeout),
-            ("poll_step", self.poll_step),
-        ] {
-            if span < Duration::from_millis(1) {
-                return Err(ConnectError::config(setting, "at least 1 ms"));
-            }
-        }
-        let target = self.target()?.map(Arc::new);
-        let clock = Arc::new(EngineClock::default());
-        let server = target.as_ref().map_or_else(
-            || "the connection handed in".to_owned(),
-            |target| target.name(),
-        );
-        let limit = self.call_timeout;
-        let mut connection = match (&self.connection, &target) {
-            (Some(connection), _) => connection.clone(),
-            (None, Some(target)) => match timeout(limit, target.open(limit)).await {
-                Ok(Ok(connection)) => connection,
-                Ok(Err(error)) => return Err(ConnectError::unreachable(&server, error)),
-                Err(_) => return Err(silent(&server, limit)),
-            },
-            (None, None) => {
-                return Err(ConnectError::config(
-                    "url",
-                    "say where Redis is: url(\"redis://host:6379\"), cluster, sentinel or connection",
-                ));
-            }
-        };
-        let inspected = inspect(&mut connection, &server, self.wanted, &clock);
-        let found = match timeout(limit, inspected).await {
-            Ok(found) => found?,
-            Err(_) => return Err(silent(&server, limit)),
-        };
-        let capabilities = self.capabilities(&connection, target.is_some(), found);
-        let tagged = self.hash_tag.is_some();
-        let (clock_too, prefix_too) = (Arc::clone(&clock), Arc::clone(&prefix));
-        let link = match (self.connection, &target) {
-            (None, Some(target)) => {
-                let target = Arc::clone(target);
-                Link::own(
-                    target,
-                    Some(connection),
-                    limit,
-                    clock_too,
-                    prefix_too,
-                    tagged,
-                )
-            }
-            _ => Link::given(connection, limit, clock_too, prefix_too, tagged),
-        };
-        Ok(RedisStore {
-            inner: Arc::new(Inner {
-                link,
-                target,
-                tagged,
-                prefix,
-                clock,
-                bells: Arc::default(),
-                listener: Arc::default(),
-                poll: self.poll_step,
-                call_timeout: limit,
-                capabilities,
-            }),
-        })
-    }
-
-    fn capabilities(&self, connection: &Connection, own: bool, found: Found) -> Capabilities {
-        let mut capabilities = RedisStore::AT_BEST.with_durable(found.durable);
-        if connection.is_cluster() && self.hash_tag.is_none() {
-            capabilities = capabilities.with_multi_key(MultiKey::None);
-        }
-        if !own {
-            capabilities = capabilities.with_keeper(KeeperConnection::Shared);
-        }
-        if !found.writes_through {
-            capabilities = capabilities.with_weakened(Event::Restart, RedisStore::FORGETS);
-        }
-        if !self.wanted.durable_single_node {
-            capabilities = capabilities.with_weakened(Event::Failover, RedisStore::FORGETS);
-        }
-        capabilities
-    }
-
-    fn target(&self) -> Result<Option<Target>, ConnectError> {
-        if !cfg!(feature = "tls") && self.ca.is_some() {
-            return Err(ConnectError::config(
-                "ca_certificate",
-                "TLS is the crate's feature `tls`, which is off",
-            ));
-        }
-        let ca = self.ca.as_deref();
-        let begins = b"-----BEGIN CERTIFICATE-----";
-        if ca.is_some_and(|pem| !pem.windows(begins.len()).any(|part| part == begins)) {
-            return Err(ConnectError::config(
-                "ca_certificate",
-                "no certificate in it: give the PEM text, which begins with `-----BEGIN CERTIFICATE-----`",
-            ));
-        }
-        match (&self.url, self.cluster.as_slice(), &self.sentinel) {
-            (Some(_), [_, ..], _) | (_, [_, ..], Some(_)) => Err(ConnectError::config(
-                "cluster",
-                "a cluster has no `url` and no `sentinel` beside it",
-            )),
-            (None, urls @ [_, ..], None) => Target::cluster(urls, ca).map(Some),
-            (url, [], Some((urls, name))) => {
-                Target::sentinel(urls, name.clone(), url.as_deref(), ca).map(Some)
-            }
-            (Some(url), [], None) => Target::node(url, ca).map(Some),
-            (None, [], None) => Ok(None),
-        }
-    }
-
-    fn full_prefix(&self) -> Result<Arc<str>, ConnectError> {
-        let plain = |text: &str| {
-            text.bytes()
-                .all(|b| b.is_ascii_graphic() && !b"{}".contains(&b))
-        };
-        if !(1..=64).contains(&self.prefix.len()) || !plain(&self.prefix) {
-            return Err(ConnectError::config(
-                "prefix",
-                "1 to 64 visible ASCII characters without braces; a hash tag has a setting of its own",
-            ));
-        }
-        Ok(match &self.hash_tag {
-            None => Arc::from(self.prefix.as_str()),
-            Some(tag) if (1..=64).contains(&tag.len()) && plain(tag) => {
-                Arc::from(format!("{}{{{tag}}}:", self.prefix))
-            }
-            Some(_) => {
-                return Err(ConnectError::config(
-                    "hash_tag",
-                    "1 to 64 visible ASCII characters without braces: they are put around it",
-                ));
-            }
-        })
-    }
-}
-
-fn silent(server: &str, limit: Duration) -> ConnectError {
-    ConnectError::silent(
-        server,
-        format!("no answer within {limit:?}; is it a Redis server, and up?"),
-    )
 }

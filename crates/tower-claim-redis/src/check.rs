@@ -11,6 +11,9 @@ use tower_claim::{Clock, SystemClock};
 
 use crate::ConnectError;
 use crate::target::Connection;
+use fitness::{Info, eviction, get, kind, parse, require_told, single_node};
+
+mod fitness;
 
 /// What the server was asked to be.
 #[derive(Debug, Clone, Copy)]
@@ -31,12 +34,11 @@ pub(crate) struct Found {
 /// Beyond this two clocks are worth a warning.
 const OFFSET: Duration = Duration::from_secs(1);
 
-type Info = HashMap<String, String>;
-
 /// Asks the server who it is. What may be forbidden at hosted servers (`INFO`, `CONFIG`) is a warning.
 pub(crate) async fn inspect(
     connection: &mut Connection,
     server: &str,
+    prefix: &str,
     wanted: Wanted,
     clock: &EngineClock,
 ) -> Result<Found, ConnectError> {
@@ -58,9 +60,9 @@ pub(crate) async fn inspect(
     };
     // First what it is: a sentinel runs no scripts, and a cluster's node not every one.
     for info in infos.iter().flatten() {
-        kind(connection, info)?;
+        kind(connection.is_cluster(), info)?;
     }
-    time(connection, server, clock).await?;
+    time(connection, server, prefix, clock).await?;
     let Some(infos) = infos else {
         tracing::warn!(
             server,
@@ -82,7 +84,7 @@ pub(crate) async fn inspect(
         false => None,
     };
     if wanted.durable_single_node {
-        single_node(connection, &infos, when.as_deref())?;
+        single_node(connection.is_cluster(), &infos, when.as_deref())?;
     }
     Ok(Found {
         durable: logs || snapshots(connection).await,
@@ -94,20 +96,24 @@ pub(crate) async fn inspect(
 async fn time(
     connection: &mut Connection,
     server: &str,
+    prefix: &str,
     clock: &EngineClock,
 ) -> Result<(), ConnectError> {
     let mut command = redis::cmd("EVAL");
     command
         .arg("return redis.call('TIME')")
         .arg(1)
-        .arg("claim:clock");
+        // A key of ours: the user may have no right to others.
+        .arg(format!("{prefix}clock"));
     let sent = clock.sending();
     let answer = connection.ask(&command).await.map_err(|error| {
         match error.kind() {
             // A server that does not know EVAL, or a user without the right to it.
             ErrorKind::Server(_) | ErrorKind::Extension => ConnectError::silent(
                 server,
-                format!("it runs no scripts ({error}): allow EVAL and EVALSHA to this user"),
+                format!(
+                    "it runs no scripts on `{prefix}*` ({error}): allow this user EVAL, EVALSHA and these keys"
+                ),
             ),
             _ => ConnectError::unreachable(server, error),
         }
@@ -148,62 +154,6 @@ async fn infos(connection: &mut Connection) -> RedisResult<Vec<Info>> {
     Ok(texts.iter().map(|text| parse(text)).collect())
 }
 
-fn parse(text: &str) -> Info {
-    let pairs = text.lines().filter_map(|line| line.split_once(':'));
-    pairs
-        .map(|(name, value)| (name.to_owned(), value.trim().to_owned()))
-        .collect()
-}
-
-fn get<'a>(info: &'a Info, name: &str) -> &'a str {
-    info.get(name).map_or("", String::as_str)
-}
-
-fn kind(connection: &Connection, info: &Info) -> Result<(), ConnectError> {
-    match (get(info, "redis_mode"), connection.is_cluster()) {
-        ("sentinel", _) => Err(ConnectError::config(
-            "url",
-            "a sentinel answers there: name it in `sentinel(urls, name)`",
-        )),
-        ("cluster", false) => Err(ConnectError::config(
-            "url",
-            "a node of a cluster answers there: name it in `cluster(urls)`",
-        )),
-        ("standalone", true) => Err(ConnectError::config(
-            "cluster",
-            "a single server answers there, none of a cluster: name it in `url`",
-        )),
-        _ if get(info, "role") == "slave" => Err(ConnectError::config(
-            "url",
-            "a read-only replica answers there: name its primary, or the sentinels",
-        )),
-        _ => Ok(()),
-    }
-}
-
-/// A held or finished record that is evicted is granted again: whatever the policy picks by, for all our
-/// records bear a TTL that lies past their use.
-fn eviction(info: &Info, wanted: Wanted) -> Result<(), ConnectError> {
-    let (policy, most) = (get(info, "maxmemory_policy"), get(info, "maxmemory"));
-    if policy.is_empty() || policy == "noeviction" || wanted.allow_eviction {
-        return Ok(());
-    }
-    if most == "0" {
-        tracing::warn!(
-            policy,
-            "Redis would evict claims under this policy, once it has a `maxmemory`: set `noeviction`"
-        );
-        return Ok(());
-    }
-    Err(ConnectError::config(
-        "allow_eviction",
-        format!(
-            "`maxmemory-policy {policy}` with a `maxmemory` drops claims that are held or done, which are then \
-             granted again: set `maxmemory-policy noeviction`, use a Redis of their own, or say `allow_eviction()`"
-        ),
-    ))
-}
-
 /// Whether it keeps snapshots. Where `CONFIG` is forbidden, or many servers would have to be asked, no.
 async fn snapshots(connection: &mut Connection) -> bool {
     !connection.is_cluster()
@@ -216,92 +166,4 @@ async fn config(connection: &mut Connection, name: &str) -> RedisResult<String> 
         .await?;
     let settings: HashMap<String, String> = from_redis_value(answer)?;
     Ok(settings.get(name).cloned().unwrap_or_default())
-}
-
-fn require_told(wanted: Wanted) -> Result<(), ConnectError> {
-    match wanted.durable_single_node {
-        true => Err(refused("`INFO` is forbidden, so that cannot be seen")),
-        false => Ok(()),
-    }
-}
-
-fn refused(why: &str) -> ConnectError {
-    ConnectError::config(
-        "durable_single_node",
-        format!(
-            "{why}: it is for one Redis with `appendonly yes`, `appendfsync always`, no eviction and no replica that \
-             may be promoted"
-        ),
-    )
-}
-
-/// What [`durable_single_node`](crate::RedisStoreBuilder::durable_single_node) says must be so.
-fn single_node(
-    connection: &Connection,
-    infos: &[Info],
-    fsync: Option<&str>,
-) -> Result<(), ConnectError> {
-    if connection.is_cluster() {
-        return Err(refused("this is a cluster"));
-    }
-    for info in infos {
-        if get(info, "aof_enabled") != "1" {
-            return Err(refused("`appendonly` is off"));
-        }
-        if get(info, "maxmemory_policy") != "noeviction" && get(info, "maxmemory") != "0" {
-            return Err(refused("it evicts records"));
-        }
-        if !matches!(get(info, "connected_slaves"), "" | "0") {
-            return Err(refused("it has replicas"));
-        }
-    }
-    match fsync {
-        Some("always") => Ok(()),
-        Some(when) => Err(refused(&format!("`appendfsync` is `{when}`"))),
-        None => Err(refused(
-            "`CONFIG` is forbidden, so `appendfsync` cannot be seen",
-        )),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn wanted(allow_eviction: bool) -> Wanted {
-        Wanted {
-            allow_eviction,
-            durable_single_node: false,
-        }
-    }
-
-    #[test]
-    fn a_policy_that_drops_claims_is_refused_unless_it_is_allowed() {
-        for policy in [
-            "allkeys-lru",
-            "allkeys-random",
-            "volatile-ttl",
-            "volatile-lru",
-        ] {
-            let info = parse(&format!(
-                "# Memory\r\nmaxmemory:1000\r\nmaxmemory_policy:{policy}\r\n"
-            ));
-            let refused = eviction(&info, wanted(false)).unwrap_err().to_string();
-            assert!(
-                refused.contains(policy) && refused.contains("noeviction"),
-                "{refused}"
-            );
-            assert!(eviction(&info, wanted(true)).is_ok());
-        }
-        for harmless in [
-            "maxmemory:1000\r\nmaxmemory_policy:noeviction",
-            "maxmemory:0\r\nmaxmemory_policy:allkeys-lru",
-            "",
-        ] {
-            assert!(
-                eviction(&parse(harmless), wanted(false)).is_ok(),
-                "{harmless}"
-            );
-        }
-    }
 }

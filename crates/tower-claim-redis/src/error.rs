@@ -1,112 +1,7 @@
 //! What an error of the client means for a call.
 
-use std::error::Error;
-use std::fmt;
-
 use redis::{ErrorKind, RedisError, ServerErrorKind};
-use tower_claim::{ConfigError, StoreError};
-
-/// Why there is no store. `Display` is one line that says the mend.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum ConnectError {
-    /// A setting, here or of the server, that no store can stand on.
-    Config(ConfigError),
-    /// The server cannot be reached, refuses us, or is none of Redis.
-    Unreachable {
-        /// Its address, without user and password.
-        server: String,
-        /// What went wrong.
-        why: String,
-        /// The client's error.
-        source: Option<RedisError>,
-    },
-}
-
-impl ConnectError {
-    pub(crate) fn config(setting: &'static str, problem: impl Into<String>) -> Self {
-        Self::Config(ConfigError::new(setting, problem))
-    }
-
-    pub(crate) fn unreachable(server: &str, error: RedisError) -> Self {
-        if error.to_string().contains("cluster support disabled") {
-            return Self::config(
-                "cluster",
-                format!("{server} is a single server, none of a cluster: name it in `url`"),
-            );
-        }
-        let why = match error.kind() {
-            ErrorKind::AuthenticationFailed => {
-                "user or password is refused: put them into the url (redis://user:password@host)"
-                    .to_owned()
-            }
-            _ if matches!(error.code(), Some("NOAUTH" | "WRONGPASS")) => {
-                "it wants a password: put it into the url (redis://user:password@host)".to_owned()
-            }
-            _ if error.code() == Some("NOPERM") => {
-                format!("{error} (the README lists the rights it needs)")
-            }
-            _ if error.to_string().contains("certificate") => {
-                format!("{error}: name the authority that signed it in `ca_certificate`")
-            }
-            ErrorKind::Parse | ErrorKind::UnexpectedReturnType => {
-                "what answers there is no Redis server".to_owned()
-            }
-            ErrorKind::Io if !error.is_connection_refusal() => {
-                format!("{error}; is it a Redis server?")
-            }
-            _ => error.to_string(),
-        };
-        Self::Unreachable {
-            server: server.to_owned(),
-            why: one_line(&why),
-            source: Some(error),
-        }
-    }
-
-    pub(crate) fn silent(server: &str, why: impl Into<String>) -> Self {
-        Self::Unreachable {
-            server: server.to_owned(),
-            why: why.into(),
-            source: None,
-        }
-    }
-}
-
-fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-impl fmt::Display for ConnectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Config(error) => error.fmt(f),
-            Self::Unreachable { server, why, .. } => write!(f, "no Redis at {server}: {why}"),
-        }
-    }
-}
-
-impl Error for ConnectError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Config(_) => None,
-            Self::Unreachable { source, .. } => source.as_ref().map(|error| error as &dyn Error),
-        }
-    }
-}
-
-impl From<ConfigError> for ConnectError {
-    fn from(error: ConfigError) -> Self {
-        Self::Config(error)
-    }
-}
-
-impl From<ConnectError> for StoreError {
-    /// No connection: nothing was applied.
-    fn from(error: ConnectError) -> Self {
-        StoreError::unavailable(error)
-    }
-}
+use tower_claim::StoreError;
 
 /// Who sends a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,12 +35,12 @@ enum Standing {
 
 fn standing(error: &RedisError, sent: Sent) -> Standing {
     match error.kind() {
-        // Never repeated by the client: it is the answer to the only copy.
+        // Every server says so of every copy.
+        ErrorKind::Server(ServerErrorKind::CrossSlot) => Standing::Refused,
         ErrorKind::Server(
-            ServerErrorKind::NoScript | ServerErrorKind::NoPerm | ServerErrorKind::CrossSlot,
-        ) => Standing::Refused,
-        ErrorKind::Server(
-            ServerErrorKind::BusyLoading
+            ServerErrorKind::NoScript
+            | ServerErrorKind::NoPerm
+            | ServerErrorKind::BusyLoading
             | ServerErrorKind::Moved
             | ServerErrorKind::Ask
             | ServerErrorKind::TryAgain
@@ -171,6 +66,34 @@ fn standing(error: &RedisError, sent: Sent) -> Standing {
             Standing::Refused
         }
         _ => Standing::Unknown,
+    }
+}
+
+/// What the errors of a batch's parts mean for the whole. What may have
+/// been applied in part is repeated as a whole, and a record that cannot be read waits until the others are
+/// settled.
+#[derive(Debug, Default)]
+pub(crate) struct Errors(Option<StoreError>);
+
+impl Errors {
+    pub(crate) fn add(&mut self, error: StoreError) {
+        let weight = |error: &StoreError| (error.is_retryable(), error.is_ambiguous());
+        if self
+            .0
+            .as_ref()
+            .is_none_or(|worst| weight(worst) < weight(&error))
+        {
+            self.0 = Some(error);
+        }
+    }
+
+    /// The whole batch's error, if any; `answered`: whether any part was.
+    pub(crate) fn sum(self, answered: bool) -> Option<StoreError> {
+        self.0.map(|error| match error {
+            StoreError::Unavailable(source) if answered => StoreError::Ambiguous(source),
+            StoreError::Full if answered => StoreError::ambiguous("Redis is out of memory"),
+            error => error,
+        })
     }
 }
 
@@ -250,6 +173,8 @@ mod tests {
             "READONLY x",
             "LOADING x",
             "MOVED 1 a:1",
+            "NOPERM x",
+            "NOSCRIPT x",
             "OOM x",
         ] {
             assert!(
@@ -265,6 +190,39 @@ mod tests {
         assert!(!meaning(refused, Sent::OnceConnected).is_ambiguous());
         let reset = io(std::io::ErrorKind::ConnectionReset);
         assert!(meaning(reset, Sent::OnceConnected).is_ambiguous());
+    }
+
+    #[test]
+    fn a_batch_that_was_applied_in_part_is_in_doubt() {
+        let garbled = || StoreError::Garbled {
+            key_prefix: String::new(),
+            source: "cut".into(),
+        };
+        let sum = |answered, errors: Vec<StoreError>| {
+            let mut all = Errors::default();
+            errors.into_iter().for_each(|error| all.add(error));
+            all.sum(answered)
+        };
+        let (down, doubt) = (
+            || StoreError::unavailable("down"),
+            || StoreError::ambiguous("cut"),
+        );
+        assert!(sum(true, vec![]).is_none());
+        assert!(matches!(
+            sum(false, vec![down()]),
+            Some(StoreError::Unavailable(_))
+        ));
+        assert!(sum(true, vec![down()]).is_some_and(|error| error.is_ambiguous()));
+        assert!(sum(true, vec![StoreError::Full]).is_some_and(|error| error.is_ambiguous()));
+        assert!(
+            sum(false, vec![down(), doubt(), down()]).is_some_and(|error| error.is_ambiguous())
+        );
+        // The others are repeated first.
+        assert!(sum(true, vec![garbled(), down()]).is_some_and(|error| error.is_retryable()));
+        assert!(matches!(
+            sum(true, vec![garbled()]),
+            Some(StoreError::Garbled { .. })
+        ));
     }
 
     #[test]

@@ -15,8 +15,9 @@ use crate::reply::{self, Reply};
 use crate::script::Script;
 use crate::target::{Connection, Target};
 
-/// Keys in one script, at most: so long a script keeps Redis from its other clients for about 2 ms.
-pub(crate) const BATCH: usize = 128;
+/// Keys in one script, at most: a longer one would keep Redis from its other clients for more than about a
+/// millisecond. More go as several scripts, which travel together.
+pub(crate) const BATCH: usize = 32;
 
 pub(crate) struct Link {
     over: Over,

@@ -26,16 +26,16 @@ macro_rules! scripts {
 }
 
 scripts! {
-    CLAIM = "record" "moves" "claim";
-    RENEW = "record" "moves" "renew";
-    MARK = "record" "moves" "mark";
-    FINISH = "record" "moves" "finish";
-    RELEASE = "record" "moves" "release";
-    LOOK = "record" "moves" "look";
-    PEEK = "record" "moves" "peek";
-    RESOLVE = "record" "moves" "resolve";
-    REVOKE = "record" "moves" "revoke";
-    BREAK = "record" "moves" "break";
+    CLAIM = "record" "spent" "moves" "claim";
+    RENEW = "record" "spent" "moves" "renew";
+    MARK = "record" "spent" "moves" "mark";
+    FINISH = "record" "spent" "moves" "finish";
+    RELEASE = "record" "spent" "moves" "release";
+    LOOK = "record" "spent" "moves" "look";
+    PEEK = "record" "spent" "moves" "peek";
+    RESOLVE = "record" "spent" "moves" "resolve";
+    REVOKE = "record" "spent" "moves" "revoke";
+    BREAK = "record" "spent" "moves" "break";
     ADMIT = "fence" "admit";
     FLOOR = "fence" "floor";
 }

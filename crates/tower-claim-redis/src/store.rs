@@ -6,27 +6,27 @@ use std::time::Duration;
 use redis::Cmd;
 use tower_claim::engine::{Watching, span_micros, time_micros};
 use tower_claim::store::{
-    Beat, Capabilities, ClaimMany, ClaimManyRequest, ClaimRequest, ClaimStore, Claimed,
-    ClaimedMany, DynClaimStore, Finish, FinishRequest, Marked, MultiKey, Owner, RecordView,
-    Release, ReleaseRequest, Renewed, StoreTime, Value, Watched,
+    Beat, Capabilities, ClaimRequest, ClaimStore, Claimed, DynClaimStore, Finish, FinishRequest,
+    Marked, Owner, RecordView, Release, ReleaseRequest, Renewed, StoreTime, Value, Watched,
 };
 use tower_claim::{Fingerprint, Key, LapsePolicy, Nonce, Settings, StoreError, Token};
 
-use crate::answer::{claimed, done, lost, released, renewed, viewed};
+use crate::answer::{claimed, done, lost, renewed, viewed};
+use crate::error::Errors;
 use crate::reply::{Reply, fingerprint_digits};
 use crate::{RedisStore, script};
 
 /// A claim as the script takes it, after the keys.
-struct Ask<'a> {
-    nonce: Nonce,
-    fingerprint: Option<Fingerprint>,
-    settings: &'a Settings,
-    floor: Token,
-    not_after: StoreTime,
+pub(crate) struct Ask<'a> {
+    pub(crate) nonce: Nonce,
+    pub(crate) fingerprint: Option<Fingerprint>,
+    pub(crate) settings: &'a Settings,
+    pub(crate) floor: Token,
+    pub(crate) not_after: StoreTime,
 }
 
 impl Ask<'_> {
-    fn fill(&self, command: &mut Cmd) {
+    pub(crate) fn fill(&self, command: &mut Cmd) {
         let Settings {
             lease,
             cooling,
@@ -96,37 +96,6 @@ impl RedisStore {
         views.sort_by_key(|(place, _)| *place);
         Ok(views.into_iter().map(|(_, view)| view).collect())
     }
-
-    async fn release_all(&self, requests: &[ReleaseRequest]) -> Result<Vec<Release>, StoreError> {
-        let keys: Vec<Key> = requests.iter().map(|request| request.key).collect();
-        let fill = |command: &mut Cmd, n: usize| {
-            let ReleaseRequest {
-                nonce,
-                token,
-                not_after,
-                ..
-            } = &requests[n];
-            command.arg(nonce.to_string());
-            match token {
-                Some(token) => command.arg(token.get()),
-                None => command.arg(""),
-            };
-            command.arg(time_micros(*not_after));
-        };
-        let mut all = Vec::with_capacity(requests.len());
-        for (places, answers) in self
-            .inner
-            .link
-            .run_many(&script::RELEASE, &keys, fill)
-            .await
-        {
-            for (place, answer) in places.into_iter().zip(answers?) {
-                all.push((place, released(answer, &keys[place].prefix())?));
-            }
-        }
-        all.sort_by_key(|(place, _)| *place);
-        Ok(all.into_iter().map(|(_, release)| release).collect())
-    }
 }
 
 impl ClaimStore for RedisStore {
@@ -152,7 +121,7 @@ impl ClaimStore for RedisStore {
         claimed(reply, &request.key.prefix())
     }
 
-    /// One trip for 128 beats; on a cluster one for each slot, all at once. A beat whose record cannot be
+    /// One script for 32 beats, on a cluster one for each slot; all travel at once. A beat whose record cannot be
     /// read, or whose part of the batch was not answered, is [`Renewed::Unsure`] beside others that were.
     async fn renew(&self, beats: &[Beat]) -> Result<Vec<Renewed>, StoreError> {
         let keys: Vec<Key> = beats.iter().map(|beat| beat.owner.key).collect();
@@ -164,12 +133,12 @@ impl ClaimStore for RedisStore {
                 .arg(*progress);
         };
         let mut all = vec![Renewed::Unsure; beats.len()];
-        let (mut told, mut first) = (beats.is_empty(), None);
+        let (mut told, mut errors) = (false, Errors::default());
         for (places, answers) in self.inner.link.run_many(&script::RENEW, &keys, fill).await {
             let answers = match answers {
                 Ok(answers) => answers,
                 Err(error) => {
-                    first.get_or_insert(error);
+                    errors.add(error);
                     continue;
                 }
             };
@@ -179,13 +148,11 @@ impl ClaimStore for RedisStore {
                         all[place] = answer;
                         told = true;
                     }
-                    Err(error) => {
-                        first.get_or_insert(error);
-                    }
+                    Err(error) => errors.add(error),
                 }
             }
         }
-        match first {
+        match errors.sum(told) {
             Some(error) if !told => Err(error),
             Some(error) => {
                 tracing::warn!(
@@ -254,47 +221,5 @@ impl ClaimStore for RedisStore {
         let store = self.on_this_runtime();
         store.inner.link.connection().await?;
         Ok(Arc::new(store))
-    }
-}
-
-impl ClaimMany for RedisStore {
-    /// One script. On a cluster with a [hash tag](crate::RedisStoreBuilder::hash_tag) only.
-    async fn claim_many(&self, request: ClaimManyRequest<'_>) -> Result<ClaimedMany, StoreError> {
-        if self.inner.capabilities.multi_key == MultiKey::None {
-            return Err(StoreError::Unsupported(
-                "several keys at once on Redis Cluster: build the store with a `hash_tag`",
-            ));
-        }
-        let sorted = request.keys.windows(2).all(|pair| pair[0] < pair[1]);
-        if request.keys.is_empty() || !sorted {
-            return Err(StoreError::Unsupported(
-                "a claim of several keys that are not sorted, repeat, or are none",
-            ));
-        }
-        let ask = Ask {
-            nonce: request.nonce,
-            fingerprint: None,
-            settings: request.settings,
-            floor: request.floor,
-            not_after: request.not_after,
-        };
-        let link = &self.inner.link;
-        let names: Vec<String> = request.keys.iter().map(|key| link.name(key)).collect();
-        let fill = |command: &mut Cmd| ask.fill(command);
-        let mut reply = link.run(&script::CLAIM, &names, fill).await?;
-        let place = usize::try_from(reply.number()?).unwrap_or(usize::MAX);
-        let key = request.keys.get(place.wrapping_sub(1)).copied();
-        match (
-            claimed(reply, &key.map_or_else(String::new, |key| key.prefix()))?,
-            key,
-        ) {
-            (Claimed::Granted(grant), None) => Ok(ClaimedMany::Granted(grant)),
-            (by, Some(key)) => Ok(ClaimedMany::Refused { key, by }),
-            _ => Reply::unknown(),
-        }
-    }
-
-    async fn release_many(&self, requests: &[ReleaseRequest]) -> Result<Vec<Release>, StoreError> {
-        self.release_all(requests).await
     }
 }

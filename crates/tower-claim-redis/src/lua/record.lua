@@ -6,15 +6,12 @@
 local VERSION = '1'
 local LAST = 9007199254740991
 local DAY = 86400000000
--- Spent nonces: how many one by one, and how few are not worth a search.
-local EACH = 4096
-local FEW = 16
 
 local FIELDS = {
   'v', 'state', 'token', 'nonce', 'fingerprint', 'not_after', 'since', 'ends', 'not_before',
   'lease', 'cooling', 'min_hold', 'on_lapse', 'unfinished_keep', 'label',
   'last_beat', 'progress', 'attempt', 'marked', 'revoke_asked',
-  'spent_latest', 'spent_folded', 'spent_count', 'spent_crowd', 'watched',
+  'spent_latest', 'spent_folded', 'spent_count', 'spent_cursor', 'watched',
 }
 local WORDS = { v = 1, state = 1, nonce = 1, fingerprint = 1, on_lapse = 1, label = 1, progress = 1 }
 local BASE = { 'token', 'nonce', 'not_after', 'since', 'ends' }

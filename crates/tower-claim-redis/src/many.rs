@@ -1,0 +1,106 @@
+//! The protocol for several keys at once, and batches of releases.
+
+use redis::Cmd;
+use tower_claim::engine::time_micros;
+use tower_claim::store::{
+    ClaimMany, ClaimManyRequest, Claimed, ClaimedMany, MultiKey, Release, ReleaseRequest,
+};
+use tower_claim::{Key, StoreError};
+
+use crate::answer::{claimed, released};
+use crate::error::Errors;
+use crate::reply::Reply;
+use crate::store::Ask;
+use crate::{RedisStore, script};
+
+impl ClaimMany for RedisStore {
+    /// One script. On a cluster with a [hash tag](crate::RedisStoreBuilder::hash_tag) only.
+    async fn claim_many(&self, request: ClaimManyRequest<'_>) -> Result<ClaimedMany, StoreError> {
+        if self.inner.capabilities.multi_key == MultiKey::None {
+            return Err(StoreError::Unsupported(
+                "several keys at once on Redis Cluster: build the store with a `hash_tag`",
+            ));
+        }
+        let sorted = request.keys.windows(2).all(|pair| pair[0] < pair[1]);
+        if request.keys.is_empty() || !sorted {
+            return Err(StoreError::Unsupported(
+                "a claim of several keys that are not sorted, repeat, or are none",
+            ));
+        }
+        let ask = Ask {
+            nonce: request.nonce,
+            fingerprint: None,
+            settings: request.settings,
+            floor: request.floor,
+            not_after: request.not_after,
+        };
+        let link = &self.inner.link;
+        let names: Vec<String> = request.keys.iter().map(|key| link.name(key)).collect();
+        let fill = |command: &mut Cmd| ask.fill(command);
+        let mut reply = link.run(&script::CLAIM, &names, fill).await?;
+        let place = usize::try_from(reply.number()?).unwrap_or(usize::MAX);
+        let key = request.keys.get(place.wrapping_sub(1)).copied();
+        match (
+            claimed(reply, &key.map_or_else(String::new, |key| key.prefix()))?,
+            key,
+        ) {
+            (Claimed::Granted(grant), None) => Ok(ClaimedMany::Granted(grant)),
+            (by, Some(key)) => Ok(ClaimedMany::Refused { key, by }),
+            _ => Reply::unknown(),
+        }
+    }
+
+    async fn release_many(&self, requests: &[ReleaseRequest]) -> Result<Vec<Release>, StoreError> {
+        self.release_all(requests).await
+    }
+}
+
+impl RedisStore {
+    /// Each is released, whatever becomes of the others.
+    pub(crate) async fn release_all(
+        &self,
+        requests: &[ReleaseRequest],
+    ) -> Result<Vec<Release>, StoreError> {
+        let keys: Vec<Key> = requests.iter().map(|request| request.key).collect();
+        let fill = |command: &mut Cmd, n: usize| {
+            let ReleaseRequest {
+                nonce,
+                token,
+                not_after,
+                ..
+            } = &requests[n];
+            command.arg(nonce.to_string());
+            match token {
+                Some(token) => command.arg(token.get()),
+                None => command.arg(""),
+            };
+            command.arg(time_micros(*not_after));
+        };
+        let (mut all, mut errors) = (Vec::with_capacity(requests.len()), Errors::default());
+        for (places, answers) in self
+            .inner
+            .link
+            .run_many(&script::RELEASE, &keys, fill)
+            .await
+        {
+            let answers = match answers {
+                Ok(answers) => answers,
+                Err(error) => {
+                    errors.add(error);
+                    continue;
+                }
+            };
+            for (place, answer) in places.into_iter().zip(answers) {
+                match released(answer, &keys[place].prefix()) {
+                    Ok(release) => all.push((place, release)),
+                    Err(error) => errors.add(error),
+                }
+            }
+        }
+        if let Some(error) = errors.sum(!all.is_empty()) {
+            return Err(error);
+        }
+        all.sort_by_key(|(place, _)| *place);
+        Ok(all.into_iter().map(|(_, release)| release).collect())
+    }
+}
