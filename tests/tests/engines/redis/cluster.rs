@@ -10,7 +10,7 @@ use tower_claim::store::{
     Beat, ClaimMany, ClaimManyRequest, ClaimedMany, Finish, FinishRequest, MultiKey, Renewed,
     Value, Watched,
 };
-use tower_claim::{ClaimAdmin, ClaimStore, Key, Settings, StoreError, Token};
+use tower_claim::{ClaimAdmin, ClaimStore, DynClaimStore, Key, Settings, StoreError, Token};
 use tower_claim_redis::{RedisStore, RedisStoreBuilder};
 use tower_lease_guard::LeaseGuardLayer;
 
@@ -279,4 +279,43 @@ async fn a_node_of_a_cluster_is_no_single_server() {
         .await
         .unwrap_err();
     assert!(error.to_string().contains("cluster(urls)"), "{error}");
+}
+
+#[tokio::test]
+async fn a_connection_to_a_cluster_has_a_cluster_beside_it() {
+    let cluster = cluster().await;
+    let client = redis::cluster::ClusterClient::new(cluster.urls()).unwrap();
+    let connection = client.get_async_connection().await.unwrap();
+    let builder = || {
+        RedisStore::builder()
+            .connection(connection.clone())
+            .prefix(fresh())
+    };
+    let alone = builder()
+        .url(cluster.urls().remove(0))
+        .connect()
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(alone.contains("cluster(urls)"), "{alone}");
+    let store = builder().cluster(cluster.urls()).connect().await.unwrap();
+    assert!(store.peek(key()).await.unwrap().is_none());
+    assert!(
+        store
+            .keeper_store()
+            .await
+            .unwrap()
+            .dyn_peek(key())
+            .await
+            .unwrap()
+            .is_none()
+    );
+    let single = RedisStore::builder().connection(connect(&Redis::start()).await);
+    let single = single
+        .cluster(cluster.urls())
+        .connect()
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(single.contains("`connection`"), "{single}");
 }

@@ -114,10 +114,13 @@ async fn the_smallest_set_of_rights_is_enough() {
     let redis = with(&[
         "--user",
         "default",
+        "off",
+        "--user",
+        "app",
         "on",
-        "nopass",
-        "~claim:*",
-        "&claim:*",
+        ">right",
+        "~mine:*",
+        "&mine:*",
         "-@all",
         "+ping",
         "+eval",
@@ -127,7 +130,7 @@ async fn the_smallest_set_of_rights_is_enough() {
         "+hget",
         "+hset",
         "+hdel",
-        "+hkeys",
+        "+hscan",
         "+exists",
         "+unlink",
         "+persist",
@@ -136,7 +139,11 @@ async fn the_smallest_set_of_rights_is_enough() {
         "+subscribe",
         "+scan",
     ]);
-    let store = RedisStore::connect(redis.url()).await.unwrap();
+    let url = format!("redis://app:right@{}", redis.address());
+    let text = line(&url).await;
+    assert!(text.contains("`claim:*`"), "another prefix: {text}");
+    let store = RedisStore::builder().url(&url).prefix("mine:");
+    let store = store.connect().await.unwrap();
     let time = tower_claim::conformance::Time::Real {
         unit: Duration::from_millis(150),
         tolerance: Duration::from_millis(20),
@@ -229,6 +236,35 @@ async fn connections_of_the_users_own_are_used() {
     );
 }
 
+/// Its beats would find no hold to renew.
+#[tokio::test]
+async fn a_connection_that_leads_elsewhere_than_the_url_is_refused() {
+    let client = redis::Client::open(server().url()).unwrap();
+    let manager = client.get_connection_manager().await.unwrap();
+    let other = Redis::start();
+    let other_database = server().url().replace("/0", "/1");
+    for url in [other.url(), other_database] {
+        let mixed = builder().connection(manager.clone()).url(url);
+        let text = mixed.connect().await.unwrap_err().to_string();
+        assert!(
+            text.contains("`connection`") && text.contains("database"),
+            "{text}"
+        );
+    }
+    let prefix = fresh();
+    let same = RedisStore::builder()
+        .connection(manager)
+        .url(server().url());
+    same.prefix(&prefix).connect().await.unwrap();
+    let mut raw = super::raw().await;
+    let left: Vec<String> = redis::cmd("KEYS")
+        .arg(format!("{prefix}*"))
+        .query_async(&mut raw)
+        .await
+        .unwrap();
+    assert!(left.is_empty(), "{left:?}");
+}
+
 #[tokio::test]
 async fn bad_settings_are_refused_with_their_names() {
     let refused =
@@ -240,14 +276,10 @@ async fn bad_settings_are_refused_with_their_names() {
     assert_eq!(refused(builder().prefix("")).await, "prefix");
     assert_eq!(refused(builder().prefix("a{b}")).await, "prefix");
     assert_eq!(refused(builder().hash_tag("}")).await, "hash_tag");
-    assert_eq!(
-        refused(builder().call_timeout(Duration::ZERO)).await,
-        "call_timeout"
-    );
-    assert_eq!(
-        refused(builder().poll_step(Duration::ZERO)).await,
-        "poll_step"
-    );
+    for odd in [Duration::ZERO, Duration::from_nanos(1), Duration::MAX] {
+        assert_eq!(refused(builder().call_timeout(odd)).await, "call_timeout");
+        assert_eq!(refused(builder().poll_step(odd)).await, "poll_step");
+    }
     assert_eq!(
         refused(builder().cluster(["redis://127.0.0.1"])).await,
         "cluster"

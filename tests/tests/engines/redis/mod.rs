@@ -3,11 +3,15 @@
 mod bytes;
 mod cluster;
 mod connect;
+mod cost;
+mod outage;
 mod sentinel;
 mod stress;
 mod suite;
 mod tls;
 mod trips;
+mod wait;
+mod wire;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};

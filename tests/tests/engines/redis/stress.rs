@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use tower_claim::store::{
-    ClaimMany, ClaimRequest, Claimed, Finish, FinishRequest, Release, ReleaseRequest, Value,
-    Watched,
+    ClaimMany, ClaimRequest, Claimed, Finish, FinishRequest, Release, ReleaseRequest, StoreTime,
+    Value, Watched,
 };
 use tower_claim::{Attempt, ClaimStore, Keeper, Key, Nonce, Settings, StoreError, Terms, Token};
 use tower_claim_redis::RedisStore;
@@ -140,6 +140,34 @@ async fn beyond_the_bound_every_folded_nonce_is_still_refused() {
         store.claim(newcomer).await.unwrap(),
         Claimed::Granted(_)
     ));
+}
+
+/// A release without a `not_after` is remembered for good: a flood of them must not close the key.
+#[tokio::test]
+async fn nonces_without_an_end_stay_few_and_close_no_key() {
+    let store = store().await;
+    let owner = granted(&store, key()).await;
+    for _ in 0..12 {
+        let forever = |_| ReleaseRequest {
+            key: owner.key,
+            nonce: nonce(),
+            token: None,
+            not_after: StoreTime::NEVER,
+        };
+        let some: Vec<ReleaseRequest> = (0..500).map(forever).collect();
+        store.release_many(&some).await.unwrap();
+    }
+    let kept: i64 = redis::cmd("HLEN")
+        .arg(store.name_of(&owner.key))
+        .query_async(&mut raw().await)
+        .await
+        .unwrap();
+    assert!((2048..4200).contains(&kept), "{kept} fields");
+    assert_eq!(
+        store.release(release_of(&store, owner)).await.unwrap(),
+        Release::Released
+    );
+    granted(&store, owner.key).await;
 }
 
 fn dice(n: u64) -> u64 {

@@ -98,7 +98,7 @@ async fn each_step_is_one_trip() {
     assert_eq!(meter.calls().await, 1, "a release");
 
     let mut beats = Vec::new();
-    for _ in 0..100 {
+    for _ in 0..128 {
         beats.push(Beat {
             owner: granted(&store, key()).await,
             progress: 0,
@@ -111,7 +111,9 @@ async fn each_step_is_one_trip() {
             .iter()
             .all(|answer| matches!(answer, Renewed::Renewed { .. }))
     );
-    assert_eq!(meter.calls().await, 1, "a renewal of 100 holds");
+    assert_eq!(meter.calls().await, 4, "a renewal of 128 holds, 32 each");
+    let _ = store.renew(&beats[..32]).await.unwrap();
+    assert_eq!(meter.calls().await, 1, "a renewal of 32 holds");
 
     let mut keys: Vec<Key> = (0..10).map(|_| key()).collect();
     keys.sort_unstable();
