@@ -12,7 +12,6 @@ use super::process::Process;
 pub struct Etcd {
     nodes: Vec<Node>,
     cluster: String,
-    scheme: &'static str,
     more: Vec<String>,
 }
 
@@ -34,21 +33,15 @@ impl Etcd {
     /// One node, with more settings.
     pub fn with_settings<S: Into<String>>(more: impl IntoIterator<Item = S>) -> Self {
         let more = more.into_iter().map(Into::into).collect();
-        Self::launch(1, "http", more)
-    }
-
-    /// One node that speaks TLS, with a certificate and its key in these files.
-    pub fn with_certificate(certificate: &str, key: &str) -> Self {
-        let more = ["--cert-file", certificate, "--key-file", key];
-        Self::launch(1, "https", more.map(str::to_owned).to_vec())
+        Self::launch(1, more)
     }
 
     /// A cluster of so many nodes.
     pub fn with_nodes(count: usize) -> Self {
-        Self::launch(count, "http", Vec::new())
+        Self::launch(count, Vec::new())
     }
 
-    fn launch(count: usize, scheme: &'static str, more: Vec<String>) -> Self {
+    fn launch(count: usize, more: Vec<String>) -> Self {
         let nodes: Vec<_> = (0..count)
             .map(|n| Node {
                 name: format!("n{n}"),
@@ -65,7 +58,6 @@ impl Etcd {
         let mut server = Self {
             nodes,
             cluster,
-            scheme,
             more,
         };
         for n in 0..count {
@@ -101,14 +93,14 @@ impl Etcd {
 
     /// Starts a node, if it does not run; does not wait until it answers.
     pub fn run(&mut self, node: usize) {
-        let (cluster, scheme) = (&self.cluster, self.scheme);
+        let cluster = &self.cluster;
         let node = &mut self.nodes[node];
         if node.process.is_some() {
             return;
         }
         let program = program("etcd", "etcd-server", &[]).display().to_string();
         let data = node.folder.path().join("data").display().to_string();
-        let client = format!("{scheme}://127.0.0.1:{}", node.client);
+        let client = format!("http://127.0.0.1:{}", node.client);
         let peer = format!("http://127.0.0.1:{}", node.peer);
         // A short election makes short leases possible: the smallest is 1.5 times its timeout, in seconds.
         let mut command = vec![

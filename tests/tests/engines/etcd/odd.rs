@@ -5,8 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use etcd_client::{Client, PutOptions};
 use tower_claim::store::{
-    Beat, ClaimManyRequest, ClaimRequest, Claimed, ClaimedMany, FinishRequest, Renewed, StoreTime,
-    Value,
+    Beat, ClaimManyRequest, ClaimRequest, Claimed, ClaimedMany, Finish, FinishRequest, Marked,
+    Renewed, StoreTime, Value,
 };
 use tower_claim::{ClaimAdmin, ClaimMany, ClaimStore, Settings, Token};
 
@@ -115,7 +115,7 @@ async fn one_end_of_many_that_were_renewed_together_ends_no_other() {
             value: Value::Kept(Bytes::from_static(b"result")),
             keep: Duration::from_secs(60),
         };
-        store.finish(done).await.expect("finished");
+        assert_eq!(store.finish(done).await.ok(), Some(Finish::Finished));
         let release = tower_claim::store::ReleaseRequest {
             key: released.key,
             nonce: released.nonce,
@@ -127,7 +127,7 @@ async fn one_end_of_many_that_were_renewed_together_ends_no_other() {
             .break_claim(broken.key, broken.token)
             .await
             .expect("broken");
-        store.mark(last).await.expect("marked");
+        assert_eq!(store.mark(last).await.ok(), Some(Marked::Marked));
         // What was revoked behind the answers is gone by now.
         tokio::time::sleep(Duration::from_millis(300)).await;
         yes(store.renew(&beats[3..]).await.expect("renewed"));
@@ -193,7 +193,7 @@ async fn settings_at_both_ends_and_odd_words_are_taken() {
         value: Value::Tombstone,
         keep: long,
     };
-    store.finish(done).await.expect("finished");
+    assert_eq!(store.finish(done).await.ok(), Some(Finish::Finished));
 
     let request = ClaimRequest {
         key: key(),
@@ -219,7 +219,7 @@ async fn many_large_results_are_read_in_one_answer() {
             value: Value::Kept(Bytes::from(vec![7; 1 << 20])),
             keep: Duration::from_secs(20),
         };
-        store.finish(done).await.expect("finished");
+        assert_eq!(store.finish(done).await.ok(), Some(Finish::Finished));
         keys.push(owner.key);
     }
     keys.sort_unstable();

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use etcd_client::{Client, GetOptions};
-use tower_claim::store::{Beat, Claimed, FinishRequest, Release, ReleaseRequest, Renewed, Value};
+use tower_claim::store::{
+    Beat, Claimed, Finish, FinishRequest, Release, ReleaseRequest, Renewed, Value,
+};
 use tower_claim::{ClaimAdmin, ClaimStore, Settings, StoreError};
 
 use super::bench::{ask, endpoints, hold, hold_by, key, nonce, prefix, server, store_on, until};
@@ -96,7 +98,7 @@ async fn nothing_is_left_in_the_end() {
         value: Value::Kept(Bytes::from_static(b"result")),
         keep: Duration::from_secs(1),
     };
-    store.finish(finish).await.expect("finished");
+    assert_eq!(store.finish(finish).await.ok(), Some(Finish::Finished));
     assert!(matches!(
         ask(&store, finished.key, nonce(), &terms).await,
         Claimed::Done(_)
