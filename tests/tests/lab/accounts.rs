@@ -56,7 +56,7 @@ async fn a_leased_write_reaches_the_ledger(on: Engine) {
 
 async fn a_second_owner_is_refused_while_the_first_works(on: Engine) {
     let lab = on.lab(&[]);
-    let first = tokio::spawn(put(&lab, "/accounts/7").lab("delay=3000").send());
+    let first = tokio::spawn(put(&lab, "/accounts/7").lab("delay=1500").send());
     until(
         "the first works",
         || effects(&lab, "PUT /accounts/7"),
@@ -265,7 +265,7 @@ async fn an_encoded_account_is_written_to_under_its_own_name(on: Engine) {
 
 async fn a_blocked_owner_is_taken_over_and_its_late_write_is_refused(on: Engine) {
     let lab = on.lab(&["--lease", "200ms", "--renew", "off"]);
-    let zombie = tokio::spawn(put(&lab, "/accounts/7").lab("block=4000").send());
+    let zombie = tokio::spawn(put(&lab, "/accounts/7").lab("block=2000").send());
     until(
         "the first blocks its thread",
         || effects(&lab, "PUT /accounts/7"),

@@ -67,7 +67,7 @@ async fn another_payload_under_the_key_is_422_also_while_the_first_runs(on: Engi
         post(lab.address(), "/orders")
             .key("k")
             .body("a")
-            .lab("delay=4000")
+            .lab("delay=2000")
             .send(),
     );
     until(
