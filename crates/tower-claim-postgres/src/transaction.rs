@@ -71,7 +71,7 @@ impl PostgresStore {
         nonce: Nonce,
     ) -> Result<(), TransactionError> {
         let call = self.statements().fence_in(resource, token, nonce);
-        let answer = self.ask_in(client, call, None, |row| answer::admission(row));
+        let answer = self.ask_in(client, call, None, answer::admission);
         TransactionError::unless_admitted(answer.await?)
     }
 

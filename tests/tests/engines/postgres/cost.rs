@@ -238,7 +238,6 @@ async fn the_server_counts_one_statement_for_each_call() {
     assert_eq!(count() - before, 2, "a busy key");
     store.renew(&[beat(owner)]).await.expect("an answer");
     assert_eq!(store.mark(owner).await.ok(), Some(Marked::Marked));
-    assert_eq!(store.mark(owner).await.ok(), Some(Marked::Marked));
     let done = store.finish(finish(owner, "done")).await;
     assert_eq!(done.ok(), Some(Finish::Finished));
     assert_eq!(count() - before, 5, "a beat, a mark, a finish");
