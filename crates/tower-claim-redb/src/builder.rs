@@ -16,6 +16,9 @@ use crate::store::{Inner, RedbStore};
 use crate::time::{Boot, Time, boot_of_the_system};
 use crate::writer::Writer;
 
+/// Calls in a queue, at most.
+const MOST_WAITING: usize = 1 << 20;
+
 /// Builds a [`RedbStore`]. Made by [`RedbStore::builder`].
 #[derive(Debug, Clone)]
 pub struct RedbStoreBuilder {
@@ -53,7 +56,7 @@ impl RedbStoreBuilder {
     }
 
     /// Calls that wait for the writer, at most; one more is refused as
-    /// [`Unavailable`](tower_claim::StoreError::Unavailable). Default: 4096.
+    /// [`Unavailable`](tower_claim::StoreError::Unavailable). 1 to 1,048,576; default: 4096.
     #[must_use]
     pub fn queue(mut self, calls: usize) -> Self {
         self.queue = calls;
@@ -128,8 +131,9 @@ impl RedbStoreBuilder {
     }
 
     fn check(&self) -> Result<(), ConfigError> {
-        if self.queue == 0 {
-            return Err(ConfigError::new("queue", "at least 1"));
+        // Its room is taken at once.
+        if !(1..=MOST_WAITING).contains(&self.queue) {
+            return Err(ConfigError::new("queue", "1 to 1,048,576"));
         }
         let least = Duration::from_millis(1);
         if self.call_timeout < least {
@@ -150,6 +154,7 @@ fn start(inner: &Inner, orders: mpsc::Receiver<crate::writer::Order>) -> Result<
         orders,
         // It looks for what became due while nobody had the file.
         due: Some(tower_claim::store::StoreTime::default()),
+        rests_until: None,
     };
     let thread = thread::Builder::new().name("tower-claim-redb".to_owned());
     thread

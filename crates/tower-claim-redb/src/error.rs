@@ -14,6 +14,8 @@ use tower_claim::{ConfigError, StoreError};
 pub enum OpenError {
     /// Another process has it open, or another store in this one.
     InUse,
+    /// It is a folder, a device or a pipe.
+    NotAFile,
     /// It is no redb file.
     NotRedb,
     /// It is a redb file of something else.
@@ -59,6 +61,7 @@ impl From<DatabaseError> for OpenError {
             {
                 Self::NotRedb
             }
+            DatabaseError::Storage(StorageError::Io(error)) => Self::storage(Advised(error)),
             other => Self::storage(other),
         }
     }
@@ -76,6 +79,7 @@ impl fmt::Display for OpenError {
             Self::InUse => f.write_str(
                 "the file is in use: one process owns it, through one store that is cloned",
             ),
+            Self::NotAFile => f.write_str("not a regular file: choose another path"),
             Self::NotRedb => f.write_str("not a redb file: choose another path"),
             Self::Foreign => {
                 f.write_str("a redb file, but not one of claims: choose a path of its own")
@@ -102,6 +106,29 @@ impl std::error::Error for OpenError {
             Self::Config(error) => Some(error),
             _ => None,
         }
+    }
+}
+
+/// An error of the file system, with its mend.
+#[derive(Debug)]
+struct Advised(io::Error);
+
+impl fmt::Display for Advised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mend = match self.0.kind() {
+            io::ErrorKind::NotFound => ": make the folder first",
+            io::ErrorKind::PermissionDenied => ": this process needs to read and write it",
+            io::ErrorKind::ReadOnlyFilesystem => ": choose a path that can be written",
+            io::ErrorKind::StorageFull => ": make room on its disk",
+            _ => "",
+        };
+        write!(f, "{}{mend}", self.0)
+    }
+}
+
+impl std::error::Error for Advised {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
-use redb::{Database, DatabaseError, ReadTransaction, ReadableDatabase};
+use redb::{Database, DatabaseError, ReadOnlyDatabase, ReadTransaction, ReadableDatabase};
 use tower_claim::{Entropy, OsEntropy, StoreError};
 
 use crate::error::{Failure, OpenError, Trouble};
@@ -17,6 +17,9 @@ use crate::{book, fence};
 
 /// Where the bytes lie.
 pub(crate) trait Disk: Debug + Send + Sync + 'static {
+    /// Opens what lies there without a change to it. `None` where there is nothing, or where only redb's repair,
+    /// which writes, can tell what it is.
+    fn look(&self, redb: &redb::Builder) -> Result<Option<ReadOnlyDatabase>, OpenError>;
     /// Opens the database; makes it where there is none and `may_create`.
     fn open(&self, redb: &redb::Builder, may_create: bool) -> Result<Database, DatabaseError>;
 }
@@ -26,6 +29,20 @@ pub(crate) trait Disk: Debug + Send + Sync + 'static {
 pub(crate) struct OnPath(pub(crate) PathBuf);
 
 impl Disk for OnPath {
+    fn look(&self, redb: &redb::Builder) -> Result<Option<ReadOnlyDatabase>, OpenError> {
+        match fs::metadata(&self.0) {
+            // redb would write to a device.
+            Ok(found) if !found.is_file() => return Err(OpenError::NotAFile),
+            Ok(found) if found.len() > 0 => {}
+            _ => return Ok(None),
+        }
+        match redb.open_read_only(&self.0) {
+            Ok(database) => Ok(Some(database)),
+            Err(DatabaseError::RepairAborted) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn open(&self, redb: &redb::Builder, may_create: bool) -> Result<Database, DatabaseError> {
         if !may_create {
             return redb.open(&self.0);
@@ -65,6 +82,8 @@ pub(crate) struct File {
     database: RwLock<Option<Database>>,
     /// An operation failed: redb wants the file opened anew.
     broken: AtomicBool,
+    /// Another process had it while it was not open here. Its holds are over, so it stays closed.
+    lost: AtomicBool,
 }
 
 impl File {
@@ -75,6 +94,7 @@ impl File {
         process: Process,
         resume: impl FnOnce(Option<&Seen>) -> Time,
     ) -> Result<(Self, Time), OpenError> {
+        look(disk.as_ref(), cache)?;
         let database = open(disk.as_ref(), cache, true)?;
         let mut meta = read_meta(&database)?;
         let time = resume(meta.seen.as_ref());
@@ -97,6 +117,7 @@ impl File {
             runs: meta.runs,
             database: RwLock::new(Some(database)),
             broken: AtomicBool::new(false),
+            lost: AtomicBool::new(false),
         };
         Ok((file, time))
     }
@@ -144,14 +165,22 @@ impl File {
         self.broken.load(Ordering::Acquire)
     }
 
-    pub(crate) fn tell_broken(&self) {
-        self.broken.store(true, Ordering::Release);
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
+
+    /// Whether that is news.
+    pub(crate) fn tell_broken(&self) -> bool {
+        !self.broken.swap(true, Ordering::AcqRel)
     }
 
     /// Opens the file anew where it must be. For the writer.
     pub(crate) fn mend(&self) -> Result<(), Failure> {
         if !self.is_broken() {
             return Ok(());
+        }
+        if self.is_lost() {
+            return Err(Failure::not_applied(LOST));
         }
         let mut database = self.database_mut();
         // The lock on the file goes with it.
@@ -164,9 +193,11 @@ impl File {
                 self.broken.store(false, Ordering::Release);
                 Ok(())
             }
-            Ok(_) => Err(Failure::not_applied(
-                "another process had the file since: open a new store",
-            )),
+            Ok(_) => {
+                // It is let go for good: a file that is opened over and over would be in the other's way.
+                self.lost.store(true, Ordering::Release);
+                Err(Failure::not_applied(LOST))
+            }
             Err(error) => Err(Failure::not_applied(error)),
         }
     }
@@ -184,16 +215,28 @@ impl File {
 }
 
 pub(crate) const NOT_OPEN: &str = "the file is not open: closed, or the disk failed";
+const LOST: &str = "another process had the file since the disk failed: open a new store";
 
-fn open(disk: &dyn Disk, cache: usize, may_create: bool) -> Result<Database, OpenError> {
+fn settings(cache: usize) -> redb::Builder {
     let mut redb = redb::Builder::new();
     redb.set_cache_size(cache);
     redb.set_repair_callback(|_| tracing::debug!("the file was not closed: redb repairs it"));
+    redb
+}
+
+/// Refuses a file that is not ours before anything is written to it.
+fn look(disk: &dyn Disk, cache: usize) -> Result<(), OpenError> {
+    let found = guarded(|| disk.look(&settings(cache))).map_err(OpenError::storage)??;
+    found.map_or(Ok(()), |database| read_meta(&database).map(drop))
+}
+
+fn open(disk: &dyn Disk, cache: usize, may_create: bool) -> Result<Database, OpenError> {
+    let redb = settings(cache);
     let opened = guarded(|| disk.open(&redb, may_create)).map_err(OpenError::storage)?;
     Ok(opened?)
 }
 
-fn read_meta(database: &Database) -> Result<meta::Meta, OpenError> {
+fn read_meta(database: &impl ReadableDatabase) -> Result<meta::Meta, OpenError> {
     let read = || meta::read(&database.begin_read().map_err(OpenError::storage)?);
     guarded(read).map_err(OpenError::storage)?
 }

@@ -61,8 +61,9 @@ impl Inner {
         &self,
         look: impl FnOnce(&ReadTransaction) -> Result<R, Trouble>,
     ) -> Result<R, StoreError> {
+        let was_broken = self.file.is_broken();
         let answer = self.file.read(look);
-        if answer.is_err() && self.file.is_broken() {
+        if !was_broken && self.file.is_broken() {
             // A full queue wakes the writer as well.
             let _ = self.orders.try_send(Order::Mend);
         }
@@ -141,8 +142,12 @@ impl RedbStore {
         RedbFenceStore::new(self.clone())
     }
 
-    /// Closes the file, after all calls sent before. Later calls of every clone are refused. Without it the
-    /// file is closed soon after the last clone is gone.
+    /// Closes the file, after all calls sent before: as long as the disk needs for them. Later calls of every
+    /// clone are refused. Without it the file is closed soon after the last clone is gone.
+    ///
+    /// # Cancellation
+    ///
+    /// The file is closed all the same if the first poll found room in the queue.
     pub async fn close(self) {
         let (told, closed) = oneshot::channel();
         let mut order = Order::Close(told);
@@ -195,13 +200,20 @@ impl ClaimStore for RedbStore {
             .await
     }
 
+    /// A beat whose record cannot be read is [`Renewed::Unsure`] beside the others.
     async fn renew(&self, beats: &[Beat]) -> Result<Vec<Renewed>, StoreError> {
         let beats = beats.to_vec();
         self.inner
             .write(move |book, at| {
                 let renew = |beat: &Beat| {
                     let key = &beat.owner.key;
-                    book.change(key, at, |record| Ok(record.renew(beat, at)))
+                    match book.change(key, at, |record| Ok(record.renew(beat, at))) {
+                        Err(Trouble::Call(error)) => {
+                            tracing::error!(%error, "a claim cannot be renewed");
+                            Ok(Renewed::Unsure)
+                        }
+                        answer => answer,
+                    }
                 };
                 beats.iter().map(renew).collect()
             })
@@ -248,11 +260,14 @@ impl ClaimStore for RedbStore {
 }
 
 impl ClaimAdmin for RedbStore {
+    /// Leaves out records that cannot be read, each with an error in the log; [`peek`](ClaimStore::peek) answers
+    /// the error itself.
     async fn scan(&self, from: Option<Key>, limit: usize) -> Result<ScanPage, StoreError> {
         let limit = limit.clamp(1, PAGE);
         let Inner { file, time, .. } = &*self.inner;
-        let (records, next) =
-            file.read(|txn| book::scan(txn, file.runs(), from, limit, time.at()))?;
+        let (records, next) = self
+            .inner
+            .read(|txn| book::scan(txn, file.runs(), from, limit, time.at()))?;
         Ok(ScanPage { records, next })
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 use tower_claim::engine::{At, Bells};
@@ -24,7 +24,7 @@ const CLEAN_LEAST: usize = 16;
 const CLEAN_ALONE: usize = 1024;
 /// What is due waits so long for a call that commits anyway; an idle store writes once in a while.
 const CLEAN_PAUSE: Duration = Duration::from_secs(1);
-/// How long a failed disk is left alone.
+/// How long a disk is left alone on which the file could not be opened anew.
 const MEND_PAUSE: Duration = Duration::from_millis(100);
 
 /// A call on its way to the writer.
@@ -101,6 +101,8 @@ pub(crate) struct Writer {
     pub(crate) orders: Receiver<Order>,
     /// When there is something to clean.
     pub(crate) due: Option<StoreTime>,
+    /// Until then a failed disk is left alone.
+    pub(crate) rests_until: Option<Instant>,
 }
 
 impl Writer {
@@ -136,18 +138,30 @@ impl Writer {
     }
 
     fn wait(&self) -> Result<Order, RecvTimeoutError> {
-        match self.due {
+        let pause = match self.due {
+            _ if self.file.is_lost() => None,
             // Nobody can ask for a file that is not open.
-            _ if self.file.is_broken() => self.orders.recv_timeout(MEND_PAUSE),
-            Some(due) => {
-                let rest = due.saturating_since(self.time.now());
-                self.orders.recv_timeout(rest.max(CLEAN_PAUSE))
+            _ if self.file.is_broken() => Some(MEND_PAUSE),
+            Some(due) => Some(due.saturating_since(self.time.now()).max(CLEAN_PAUSE)),
+            None => None,
+        };
+        match pause {
+            Some(pause) => self.orders.recv_timeout(pause),
+            None => {
+                let order = self.orders.recv();
+                order.map_err(|_| RecvTimeoutError::Disconnected)
             }
-            None => self
-                .orders
-                .recv()
-                .map_err(|_| RecvTimeoutError::Disconnected),
         }
+    }
+
+    /// Opens the file anew where it must be, at most once in a while: that may read all of it.
+    fn mend(&mut self) -> Result<(), Failure> {
+        if self.rests_until.is_some_and(|until| Instant::now() < until) {
+            return Err(Failure::not_applied(NOT_OPEN));
+        }
+        let mended = self.file.mend();
+        self.rests_until = mended.is_err().then(|| Instant::now() + MEND_PAUSE);
+        mended
     }
 
     fn commit(&mut self, mut jobs: Vec<Box<dyn Job>>) {
@@ -158,8 +172,11 @@ impl Writer {
         match &done {
             Ok(turned) => turned.iter().for_each(|key| self.bells.ring(key)),
             Err(failure) => {
-                tracing::error!(?failure, calls = jobs.len(), "a transaction failed");
-                self.file.tell_broken();
+                if self.file.tell_broken() {
+                    tracing::error!(?failure, calls = jobs.len(), "a transaction failed");
+                } else {
+                    tracing::debug!(?failure, calls = jobs.len(), "the disk has not recovered");
+                }
             }
         }
         let kept = done.as_ref().map(|_| ());
@@ -170,7 +187,7 @@ impl Writer {
 
     /// Does all that waits in one transaction; answers the keys of which a hold began or ended.
     fn transact(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<Vec<Key>, Failure> {
-        self.file.mend()?;
+        self.mend()?;
         let database = self.file.database();
         let Some(database) = &*database else {
             return Err(Failure::not_applied(NOT_OPEN));

@@ -8,21 +8,49 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use futures_util::future::join_all;
 use redb::backends::FileBackend;
-use redb::{BackendError, Database, DatabaseError, StorageBackend};
+use redb::{BackendError, Database, DatabaseError, ReadOnlyDatabase, StorageBackend};
 
 use super::*;
+use crate::OpenError;
 use crate::file::Disk;
 
 /// What the test does to the disk.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Switch {
     /// No write goes through.
     full: AtomicBool,
     /// No flush goes through.
     no_flush: AtomicBool,
-    /// Each flush waits for this.
-    slow: std::sync::Mutex<()>,
+    /// After so many more writes and flushes nothing goes through: as if the process were killed there.
+    dies_after: AtomicU64,
+    opened: AtomicU64,
+    /// Each flush waits for the end of this.
+    hangs: AtomicBool,
     flushes: AtomicU64,
+}
+
+impl Default for Switch {
+    fn default() -> Self {
+        Self {
+            full: AtomicBool::new(false),
+            no_flush: AtomicBool::new(false),
+            dies_after: AtomicU64::new(u64::MAX),
+            opened: AtomicU64::new(0),
+            hangs: AtomicBool::new(false),
+            flushes: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Switch {
+    fn lives(&self) -> io::Result<()> {
+        let lives = |left: u64| left.checked_sub(1);
+        let order = Ordering::SeqCst;
+        match self.dies_after.fetch_update(order, order, lives) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(io::Error::other("dead")),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -38,10 +66,15 @@ struct Backend {
 }
 
 impl Disk for TestDisk {
+    fn look(&self, _: &redb::Builder) -> Result<Option<ReadOnlyDatabase>, OpenError> {
+        Ok(None)
+    }
+
     fn open(&self, redb: &redb::Builder, may_create: bool) -> Result<Database, DatabaseError> {
         let mut open = OpenOptions::new();
         open.read(true).write(true).create(may_create);
         let file: File = open.open(&self.path)?;
+        self.switch.opened.fetch_add(1, Ordering::SeqCst);
         redb.create_with_backend(Backend {
             file: FileBackend::new(file)?,
             switch: Arc::clone(&self.switch),
@@ -64,16 +97,21 @@ impl StorageBackend for Backend {
         self.file.read(offset, out)
     }
     fn set_len(&self, len: u64) -> io::Result<()> {
+        self.switch.lives()?;
         no_room(&self.switch.full)?;
         self.file.set_len(len)
     }
     fn sync_data(&self) -> io::Result<()> {
-        drop(self.switch.slow.lock());
+        self.switch.lives()?;
+        while self.switch.hangs.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         self.switch.flushes.fetch_add(1, Ordering::SeqCst);
         no_room(&self.switch.no_flush)?;
         self.file.sync_data()
     }
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.switch.lives()?;
         no_room(&self.switch.full)?;
         self.file.write(offset, data)
     }
@@ -119,7 +157,16 @@ async fn what_changes_nothing_reads_only() {
     let (store, switch) = store_on(RedbStore::builder(), &folder);
     done(&store, 1).await;
     let (nonce, settings) = (Nonce::draw(&OsEntropy), terms(LapsePolicy::TakeOver));
-    let token = granted(claim_as(&store, 2, nonce, &settings).await).token;
+    // A copy carries the `not_after` of the first.
+    let request = ClaimRequest {
+        key: key(2),
+        nonce,
+        fingerprint: None,
+        settings: &settings,
+        floor: Token::ZERO,
+        not_after: store.now().saturating_add(secs(2)),
+    };
+    let token = granted(store.claim(request).await).token;
     let guard = store.fence_store();
     let admitted = |token, nonce| {
         let guard = guard.clone();
@@ -134,6 +181,8 @@ async fn what_changes_nothing_reads_only() {
     let before = switch.flushes.load(Ordering::SeqCst);
     assert!(matches!(claim(&store, 1).await.unwrap(), Claimed::Done(_)));
     assert!(matches!(claim(&store, 2).await.unwrap(), Claimed::Busy(_)));
+    let mine = store.claim(request).await.unwrap();
+    assert!(matches!(mine, Claimed::Mine { .. }), "{mine:?}");
     store.peek(key(1)).await.unwrap();
     let _ = admitted(token, nonce).await;
     let stale = admitted(Token::new(1).unwrap(), nonce).await;
@@ -217,7 +266,7 @@ async fn a_disk_that_hangs_is_doubt_after_the_call_timeout_and_a_full_queue_refu
         .queue(2)
         .call_timeout(Duration::from_millis(50));
     let (store, switch) = store_on(builder, &folder);
-    let hung = switch.slow.lock().unwrap();
+    switch.hangs.store(true, Ordering::SeqCst);
     let error = claim(&store, 1).await.unwrap_err();
     assert!(error.is_ambiguous(), "{error:?}");
     // One is in the writer's hands; two wait; the next is refused at once.
@@ -226,16 +275,16 @@ async fn a_disk_that_hangs_is_doubt_after_the_call_timeout_and_a_full_queue_refu
         |answer| matches!(answer, Err(error @ StoreError::Unavailable(_)) if !error.is_ambiguous()),
     );
     assert_eq!(refused.count(), 1, "{all:?}");
-    // Reads go on.
-    assert_eq!(store.peek(key(9)).await.unwrap(), None);
-    drop(hung);
+    // Reads go on, and see nothing that is not on the disk.
+    assert_eq!(store.peek(key(1)).await.unwrap(), None);
+    switch.hangs.store(false, Ordering::SeqCst);
 }
 
 #[tokio::test]
 async fn a_dropped_call_is_applied_all_the_same_and_blocks_nobody() {
     let folder = folder();
     let (store, switch) = store_on(RedbStore::builder(), &folder);
-    let hung = switch.slow.lock().unwrap();
+    switch.hangs.store(true, Ordering::SeqCst);
     for n in 0..50 {
         let mut call = Box::pin(claim(&store, n));
         let once = std::future::poll_fn(|cx| {
@@ -244,10 +293,91 @@ async fn a_dropped_call_is_applied_all_the_same_and_blocks_nobody() {
         });
         once.await;
     }
-    drop(hung);
+    switch.hangs.store(false, Ordering::SeqCst);
     done(&store, 100).await;
     for n in 0..50 {
         let busy = claim(&store, n).await.unwrap();
         assert!(matches!(busy, Claimed::Busy(_)), "{n}: {busy:?}");
     }
+}
+
+/// Kills by signal leave the page cache; this leaves each prefix of what was written.
+#[tokio::test]
+async fn a_crash_at_any_write_of_a_new_file_leaves_one_that_opens() {
+    let mut finished = 0;
+    for writes in 0.. {
+        let folder = folder();
+        let path = folder.path().join("claims");
+        let switch = Arc::new(Switch::default());
+        switch.dies_after.store(writes, Ordering::SeqCst);
+        let disk = TestDisk {
+            path: path.clone(),
+            switch: Arc::clone(&switch),
+        };
+        let mut token = None;
+        if let Ok(store) = RedbStore::builder().open_on(Box::new(disk)) {
+            let (nonce, settings) = (Nonce::draw(&OsEntropy), terms(LapsePolicy::TakeOver));
+            if let Ok(Claimed::Granted(grant)) = claim_as(&store, 1, nonce, &settings).await {
+                let owner = Owner {
+                    key: key(1),
+                    nonce,
+                    token: grant.token,
+                };
+                token = finish(&store, owner).await.ok().map(|_| grant.token);
+            }
+            store.close().await;
+        }
+        let store = RedbStore::open(&path).unwrap_or_else(|error| panic!("{writes}: {error:?}"));
+        if let Some(token) = token {
+            let kept = claim(&store, 1).await.unwrap();
+            assert!(
+                matches!(&kept, Claimed::Done(done) if done.token == token),
+                "{writes}: {kept:?}"
+            );
+            finished += 1;
+        }
+        store.close().await;
+        if finished > 3 {
+            assert!(writes > 10, "only {writes} crashes were tried");
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_another_process_had_meanwhile_is_let_go_for_good() {
+    let folder = folder();
+    let (store, switch) = store_on(RedbStore::builder(), &folder);
+    done(&store, 1).await;
+    switch.full.store(true, Ordering::SeqCst);
+    claim(&store, 2).await.unwrap_err();
+    // The disk fails here only; the other process is quick.
+    let deadline = std::time::Instant::now() + secs(20);
+    let path = folder.path().join("claims");
+    let other = loop {
+        match RedbStore::builder().process([2; 16]).open(&path) {
+            Ok(other) => break other,
+            Err(error) => assert!(std::time::Instant::now() < deadline, "{error:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    };
+    other.close().await;
+    switch.full.store(false, Ordering::SeqCst);
+    while !claim(&store, 3)
+        .await
+        .unwrap_err()
+        .to_string()
+        .contains("unavailable")
+        || !store.inner.file.is_lost()
+    {
+        assert!(std::time::Instant::now() < deadline);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let opened = switch.opened.load(Ordering::SeqCst);
+    for _ in 0..3 {
+        let error = claim(&store, 3).await.unwrap_err();
+        assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+    }
+    assert_eq!(switch.opened.load(Ordering::SeqCst), opened);
+    RedbStore::builder().process([2; 16]).open(&path).unwrap();
 }

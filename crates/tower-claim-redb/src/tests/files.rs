@@ -3,6 +3,8 @@
 use std::fs;
 
 use redb::{Database, TableDefinition};
+use tower_claim::ClaimAdmin;
+use tower_claim::store::{Beat, Renewed};
 
 use super::*;
 use crate::OpenError;
@@ -45,7 +47,7 @@ fn a_file_that_is_not_redb_is_refused_untouched() {
 }
 
 #[test]
-fn a_redb_file_of_something_else_is_refused() {
+fn a_redb_file_of_something_else_is_refused_untouched() {
     let folder = folder();
     let path = folder.path().join("other.redb");
     let other = Database::create(&path).unwrap();
@@ -54,12 +56,14 @@ fn a_redb_file_of_something_else_is_refused() {
     txn.open_table(table).unwrap().insert("me", 7).unwrap();
     txn.commit().unwrap();
     drop(other);
+    let bytes = fs::read(&path).unwrap();
     let error = refused(&path);
     assert!(matches!(error.kind(), OpenError::Foreign), "{error:?}");
+    assert!(fs::read(&path).unwrap() == bytes, "the file was touched");
 }
 
 #[tokio::test]
-async fn a_file_of_a_future_format_is_refused() {
+async fn a_file_of_a_future_format_is_refused_untouched() {
     let folder = folder();
     let path = folder.path().join("claims");
     RedbStore::open(&path).unwrap().close().await;
@@ -73,11 +77,13 @@ async fn a_file_of_a_future_format_is_refused() {
         .unwrap();
     txn.commit().unwrap();
     drop(later);
+    let bytes = fs::read(&path).unwrap();
     let error = refused(&path);
     assert!(
         matches!(error.kind(), OpenError::FutureFormat(2)),
         "{error:?}"
     );
+    assert!(fs::read(&path).unwrap() == bytes, "the file was touched");
 }
 
 #[test]
@@ -86,7 +92,45 @@ fn a_missing_folder_is_named() {
     let path = folder.path().join("no/such/folder/claims");
     let error = RedbStore::open(&path).unwrap_err();
     assert!(matches!(error.kind(), OpenError::Storage(_)), "{error:?}");
-    assert!(error.to_string().contains("no/such/folder/claims"));
+    let text = error.to_string();
+    assert!(text.contains("no/such/folder/claims") && text.contains("make the folder"));
+}
+
+#[test]
+fn what_is_no_file_is_refused() {
+    let folder = folder();
+    let mut places = vec![folder.path()];
+    if cfg!(unix) {
+        places.push(std::path::Path::new("/dev/null"));
+    }
+    for place in places {
+        let error = refused(place);
+        assert!(matches!(error.kind(), OpenError::NotAFile), "{error:?}");
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_link_leads_to_its_file_also_to_one_that_is_not_there_yet() {
+    let folder = folder();
+    let (link, path) = (folder.path().join("link"), folder.path().join("claims"));
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let store = RedbStore::open(&link).unwrap();
+    let token = done(&store, 1).await;
+    let error = refused(&path);
+    assert!(matches!(error.kind(), OpenError::InUse), "{error:?}");
+    store.close().await;
+    let store = RedbStore::open(&path).unwrap();
+    let kept = claim(&store, 1).await.unwrap();
+    assert!(matches!(kept, Claimed::Done(done) if done.token == token));
+}
+
+#[test]
+fn an_empty_file_becomes_one_of_claims() {
+    let folder = folder();
+    let path = folder.path().join("claims");
+    fs::write(&path, "").unwrap();
+    RedbStore::open(&path).unwrap();
 }
 
 #[tokio::test]
@@ -119,4 +163,22 @@ async fn a_garbled_record_is_an_error_with_its_key_and_leaves_the_others_alone()
         assert!(named, "{error:?}");
     }
     assert!(matches!(claim(&store, 2).await.unwrap(), Claimed::Done(_)));
+
+    // The operator sees the others, and a batch of beats beats for them.
+    let page = store.scan(None, 100).await.unwrap();
+    let seen: Vec<Key> = page.records.iter().map(|record| record.key).collect();
+    assert_eq!((seen, page.next), (vec![key(2)], None));
+    let (nonce, settings) = (Nonce::draw(&OsEntropy), terms(LapsePolicy::TakeOver));
+    let token = granted(claim_as(&store, 3, nonce, &settings).await).token;
+    let beat = |n| Beat {
+        owner: Owner {
+            key: key(n),
+            nonce,
+            token,
+        },
+        progress: 0,
+    };
+    let answers = store.renew(&[beat(1), beat(3)]).await.unwrap();
+    let held = matches!(answers[..], [Renewed::Unsure, Renewed::Renewed { .. }]);
+    assert!(held, "{answers:?}");
 }

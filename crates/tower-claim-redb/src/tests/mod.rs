@@ -3,6 +3,7 @@
 mod churn;
 mod disk;
 mod files;
+mod odd;
 mod restart;
 
 use std::sync::Arc;

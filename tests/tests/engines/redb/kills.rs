@@ -14,7 +14,7 @@ use tower_claim::store::{
     ClaimRequest, Claimed, Finish, FinishRequest, Owner, Release, ReleaseRequest, State, Value,
 };
 use tower_claim::{ClaimStore, Key, Namespace, Nonce, OsEntropy, Settings, Token, Use};
-use tower_claim_redb::RedbStore;
+use tower_claim_redb::{OpenError, RedbStore};
 
 const KILLS: usize = 200;
 const TASKS: u64 = 24;
@@ -160,7 +160,7 @@ fn start(path: &Path, from: u64) -> Child {
 }
 
 /// Kills the victim this long after its first answer; hears all it said.
-fn kill_after(mut victim: Child, delay: Duration, told: &mut Told) {
+fn kill_after(path: &Path, mut victim: Child, delay: Duration, told: &mut Told) {
     let mut lines = BufReader::new(victim.stdout.take().expect("a pipe"));
     let mut line = String::new();
     let mut hear = |line: &mut String, told: &mut Told| {
@@ -177,6 +177,9 @@ fn kill_after(mut victim: Child, delay: Duration, told: &mut Told) {
     let mut killed = false;
     while hear(&mut line, told) {
         if told.grants > grants && begun.is_none() {
+            // The victim has the file, and nobody else gets it.
+            let second = RedbStore::open(path).expect_err("two processes own the file");
+            assert!(matches!(second.kind(), OpenError::InUse), "{second:?}");
             begun = Some(Instant::now());
         }
         if !killed && begun.is_some_and(|begun| begun.elapsed() >= delay) {
@@ -244,7 +247,7 @@ fn two_hundred_kills_lose_nothing_that_was_answered() {
             .keys()
             .max()
             .map_or(0, |max| max.saturating_sub(TASKS));
-        kill_after(start(&path, from), delay, &mut told);
+        kill_after(&path, start(&path, from), delay, &mut told);
         if kill == KILLS - 1 {
             compared.clear();
         }
