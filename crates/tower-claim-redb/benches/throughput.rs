@@ -64,7 +64,7 @@ fn inserts(raw: &Database, next: &AtomicU32) -> f64 {
         let n = u64::from(next.fetch_add(1, Ordering::Relaxed));
         txn.open_table(RAW)
             .unwrap()
-            .insert(n, [7; 128].as_slice())
+            .insert(n, [7_u8; 128].as_slice())
             .unwrap();
         txn.commit().unwrap();
         done += 1;

@@ -63,7 +63,8 @@ impl RedbStoreBuilder {
         self
     }
 
-    /// Bytes of the file that are kept in memory. Default: 64 MiB.
+    /// Bytes of the file that are kept in memory. What is not is read from the disk on the thread that asks.
+    /// Default: 64 MiB.
     #[must_use]
     pub fn cache(mut self, bytes: usize) -> Self {
         self.cache = bytes;
@@ -96,8 +97,8 @@ impl RedbStoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`OpenError`], in a line that names the path and says the mend. A file that is not one of claims is
-    /// not touched.
+    /// [`OpenError`], in a line that names the path and says the mend. A file that is not one of claims, or one
+    /// of a later format, is not touched (unless it is redb's and was not closed: then redb repairs it first).
     pub fn open(self, path: impl AsRef<Path>) -> Result<RedbStore, OpenError> {
         let path = path.as_ref();
         let opened = self.open_on(Box::new(OnPath(path.to_owned())));

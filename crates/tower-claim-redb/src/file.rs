@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
 use redb::{Database, DatabaseError, ReadOnlyDatabase, ReadTransaction, ReadableDatabase};
-use tower_claim::{Entropy, OsEntropy, StoreError};
+use tower_claim::{Entropy, Nonce, OsEntropy, StoreError};
 
 use crate::error::{Failure, OpenError, Trouble};
 use crate::meta::{self, Process, Runs};
@@ -47,11 +47,34 @@ impl Disk for OnPath {
         if !may_create {
             return redb.open(&self.0);
         }
+        if !self.0.exists() {
+            make_whole(&self.0, |draft| redb.create(draft))?;
+        }
         let database = redb.create(&self.0)?;
         // A new name in a folder is safe only once the folder is.
         sync_folder(&self.0)?;
         Ok(database)
     }
+}
+
+/// Makes a new file under another name, and gives it its own once it is whole. (Half made by a process that was
+/// killed it is no redb file, and would be refused for good.) A link takes no name that is taken: two who make
+/// the file at the same moment get one. Where links cannot be had, whoever opens the file makes it.
+///
+/// A kill may leave the draft, which nobody reads.
+pub(crate) fn make_whole(
+    path: &Path,
+    make: impl FnOnce(&Path) -> Result<Database, DatabaseError>,
+) -> Result<(), DatabaseError> {
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(format!(".{}.new", Nonce::draw(&OsEntropy)));
+    let draft = PathBuf::from(draft);
+    let made = make(&draft).map(drop);
+    if made.is_ok() {
+        let _ = fs::hard_link(&draft, path);
+    }
+    let _ = fs::remove_file(&draft);
+    made
 }
 
 fn sync_folder(path: &Path) -> std::io::Result<()> {

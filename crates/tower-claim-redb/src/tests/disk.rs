@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Bound;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use futures_util::future::join_all;
@@ -12,7 +12,7 @@ use redb::{BackendError, Database, DatabaseError, ReadOnlyDatabase, StorageBacke
 
 use super::*;
 use crate::OpenError;
-use crate::file::Disk;
+use crate::file::{Disk, make_whole};
 
 /// What the test does to the disk.
 #[derive(Debug)]
@@ -71,14 +71,20 @@ impl Disk for TestDisk {
     }
 
     fn open(&self, redb: &redb::Builder, may_create: bool) -> Result<Database, DatabaseError> {
-        let mut open = OpenOptions::new();
-        open.read(true).write(true).create(may_create);
-        let file: File = open.open(&self.path)?;
         self.switch.opened.fetch_add(1, Ordering::SeqCst);
-        redb.create_with_backend(Backend {
-            file: FileBackend::new(file)?,
-            switch: Arc::clone(&self.switch),
-        })
+        let open = |path: &Path| {
+            let mut open = OpenOptions::new();
+            open.read(true).write(true).create(may_create);
+            let file: File = open.open(path)?;
+            redb.create_with_backend(Backend {
+                file: FileBackend::new(file)?,
+                switch: Arc::clone(&self.switch),
+            })
+        };
+        if may_create && !self.path.exists() {
+            make_whole(&self.path, open)?;
+        }
+        open(&self.path)
     }
 }
 

@@ -184,7 +184,10 @@ async fn a_keeper_holds_a_claim_for_an_hour() {
     let store = by_hand(&clock).open(&path).unwrap();
     let keeper = Keeper::builder(store.clone()).clock(Arc::new(clock.clone()));
     let keeper = keeper.build().unwrap();
-    let terms = Terms::builder(secs(30)).build().unwrap();
+    let terms = Terms::builder(secs(30))
+        .max_hold(secs(7200))
+        .build()
+        .unwrap();
     let held = keeper
         .claim(key(1), None, &terms, Token::ZERO)
         .await
