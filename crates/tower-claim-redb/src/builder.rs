@@ -6,6 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
 use tower_claim::engine::Bells;
 use tower_claim::{Clock, ConfigError, SystemClock};
 
@@ -16,6 +17,8 @@ use crate::store::{Inner, RedbStore};
 use crate::time::{Boot, Time, boot_of_the_system};
 use crate::writer::Writer;
 
+/// Reads at the same moment, at most.
+const READERS: usize = 32;
 /// Calls in a queue, at most.
 const MOST_WAITING: usize = 1 << 20;
 
@@ -63,15 +66,14 @@ impl RedbStoreBuilder {
         self
     }
 
-    /// Bytes of the file that are kept in memory. What is not is read from the disk on the thread that asks.
-    /// Default: 64 MiB.
+    /// Bytes of the file that are kept in memory. Default: 64 MiB.
     #[must_use]
     pub fn cache(mut self, bytes: usize) -> Self {
         self.cache = bytes;
         self
     }
 
-    /// How long a call waits for the disk; past it the call may have been applied
+    /// How long a call waits for the disk, once to read and once to write; past it a change may have been applied
     /// ([`Ambiguous`](tower_claim::StoreError::Ambiguous)). Default: 2 s.
     #[must_use]
     pub fn call_timeout(mut self, limit: Duration) -> Self {
@@ -124,6 +126,7 @@ impl RedbStoreBuilder {
             orders,
             call_timeout: self.call_timeout,
             poll: self.poll,
+            readers: Arc::new(Semaphore::new(READERS)),
         };
         start(&inner, taken)?;
         Ok(RedbStore {

@@ -109,8 +109,10 @@ impl RedbFenceStore {
         Self { store }
     }
 
-    fn mark(&self, resource: &str) -> Result<Mark, StoreError> {
-        self.store.inner.read(|txn| look(txn, resource))
+    async fn mark(&self, resource: &str) -> Result<Mark, StoreError> {
+        let resource = resource.to_owned();
+        let inner = &self.store.inner;
+        inner.read(move |txn| look(txn, &resource)).await
     }
 
     async fn raise(&self, resource: &str, to: Mark) -> Result<Mark, StoreError> {
@@ -129,7 +131,7 @@ impl FenceStore for RedbFenceStore {
         token: Token,
         nonce: Nonce,
     ) -> Result<Admission, StoreError> {
-        if let Some(admission) = self.mark(resource)?.judge(token, nonce) {
+        if let Some(admission) = self.mark(resource).await?.judge(token, nonce) {
             return Ok(admission);
         }
         let to = Mark {
@@ -152,6 +154,6 @@ impl FenceStore for RedbFenceStore {
     }
 
     async fn high_water(&self, resource: &str) -> Result<Token, StoreError> {
-        Ok(self.mark(resource)?.high)
+        Ok(self.mark(resource).await?.high)
     }
 }

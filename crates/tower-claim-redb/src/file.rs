@@ -216,7 +216,8 @@ impl File {
                 self.broken.store(false, Ordering::Release);
                 Ok(())
             }
-            Ok(_) => {
+            Ok((_, opened)) => {
+                drop(opened);
                 // It is let go for good: a file that is opened over and over would be in the other's way.
                 self.lost.store(true, Ordering::Release);
                 Err(Failure::not_applied(LOST))

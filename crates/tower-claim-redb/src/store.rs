@@ -7,7 +7,7 @@ use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::Duration;
 
 use redb::ReadTransaction;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tower_claim::engine::{Asker, At, Bells, Record, call_within};
 use tower_claim::store::{
     Beat, Broken, Capabilities, ClaimAdmin, ClaimRequest, ClaimStore, Claimed, DynClaimStore,
@@ -53,28 +53,48 @@ pub(crate) struct Inner {
     pub(crate) orders: SyncSender<Order>,
     pub(crate) call_timeout: Duration,
     pub(crate) poll: Duration,
+    /// Reads at the same moment are bounded: a disk that hangs takes so many threads at most.
+    pub(crate) readers: Arc<Semaphore>,
 }
 
 impl Inner {
-    /// Reads what is committed, without the writer.
-    pub(crate) fn read<R>(
-        &self,
-        look: impl FnOnce(&ReadTransaction) -> Result<R, Trouble>,
-    ) -> Result<R, StoreError> {
+    /// Reads what is committed, without the writer; never on the thread that asks: what is not in the cache is read
+    /// from the disk, and while redb makes the file longer, a read waits for that.
+    pub(crate) async fn read<R, F>(&self, look: F) -> Result<R, StoreError>
+    where
+        R: Send + 'static,
+        F: FnOnce(&ReadTransaction) -> Result<R, Trouble> + Send + 'static,
+    {
+        let looked = async {
+            let turn = Arc::clone(&self.readers).acquire_owned().await;
+            let file = Arc::clone(&self.file);
+            let read = tokio::task::spawn_blocking(move || {
+                let _turn = turn.map_err(StoreError::unavailable)?;
+                file.read(look)
+            });
+            read.await
+                .unwrap_or_else(|gone| Err(StoreError::unavailable(gone)))
+        };
         let was_broken = self.file.is_broken();
-        let answer = self.file.read(look);
+        let answer = tokio::time::timeout(self.call_timeout, looked).await;
         if !was_broken && self.file.is_broken() {
             // A full queue wakes the writer as well.
             let _ = self.orders.try_send(Order::Mend);
         }
-        answer
+        answer.unwrap_or_else(|_| Err(StoreError::unavailable("the disk does not answer")))
     }
 
-    fn look<R>(&self, key: &Key, tell: impl FnOnce(Record, At) -> R) -> Result<R, StoreError> {
-        self.read(|txn| {
-            let at = self.time.at();
-            Ok(tell(book::look(txn, self.file.runs(), key, at)?, at))
+    async fn look<R, F>(&self, key: Key, tell: F) -> Result<R, StoreError>
+    where
+        R: Send + 'static,
+        F: FnOnce(Record, At) -> R + Send + 'static,
+    {
+        let (file, time) = (Arc::clone(&self.file), Arc::clone(&self.time));
+        self.read(move |txn| {
+            let at = time.at();
+            Ok(tell(book::look(txn, file.runs(), &key, at)?, at))
         })
+        .await
     }
 
     /// Has the writer do something, and waits until it is on the disk.
@@ -176,11 +196,11 @@ impl ClaimStore for RedbStore {
             not_after: request.not_after,
         };
         // What is refused without a trace needs no writer, and no disk.
-        let refused = self.inner.look(&request.key, |record, at| {
+        let refused = self.inner.look(request.key, move |record, at| {
             let remembers = |by: &Claimed| matches!(by, Claimed::Mine { .. } | Claimed::Ended);
             record.refusal(&asker, at.now).filter(|by| !remembers(by))
-        })?;
-        if let Some(refused) = refused {
+        });
+        if let Some(refused) = refused.await? {
             return Ok(refused);
         }
         let settings = Arc::new(request.settings.clone());
@@ -244,14 +264,16 @@ impl ClaimStore for RedbStore {
 
     async fn watch(&self, key: Key, token: Token) -> Result<Watched, StoreError> {
         let Inner { bells, poll, .. } = &*self.inner;
-        let look = || async { self.inner.look(&key, |record, at| record.watch(token, at)) };
+        let look = || {
+            self.inner
+                .look(key, move |record, at| record.watch(token, at))
+        };
         bells.watch(key, token, *poll, || self.now(), look).await
     }
 
     async fn peek(&self, key: Key) -> Result<Option<RecordView>, StoreError> {
-        self.inner.look(&key, |record, at| {
-            (!record.is_vacant()).then(|| record.peek(key, at))
-        })
+        let peek = move |record: Record, at| (!record.is_vacant()).then(|| record.peek(key, at));
+        self.inner.look(key, peek).await
     }
 
     async fn keeper_store(&self) -> Result<Arc<dyn DynClaimStore>, StoreError> {
@@ -264,10 +286,11 @@ impl ClaimAdmin for RedbStore {
     /// the error itself.
     async fn scan(&self, from: Option<Key>, limit: usize) -> Result<ScanPage, StoreError> {
         let limit = limit.clamp(1, PAGE);
-        let Inner { file, time, .. } = &*self.inner;
-        let (records, next) = self
-            .inner
-            .read(|txn| book::scan(txn, file.runs(), from, limit, time.at()))?;
+        let inner = &*self.inner;
+        let (file, time) = (Arc::clone(&inner.file), Arc::clone(&inner.time));
+        let (records, next) = inner
+            .read(move |txn| book::scan(txn, file.runs(), from, limit, time.at()))
+            .await?;
         Ok(ScanPage { records, next })
     }
 

@@ -70,5 +70,5 @@ async fn the_file_stays_small_while_thirty_thousand_keys_pass_through() {
 }
 
 fn records(store: &RedbStore) -> u64 {
-    store.inner.read(crate::book::count).unwrap()
+    store.inner.file.read(crate::book::count).unwrap()
 }

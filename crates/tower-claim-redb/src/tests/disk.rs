@@ -270,9 +270,11 @@ async fn a_disk_that_hangs_is_doubt_after_the_call_timeout_and_a_full_queue_refu
     let folder = folder();
     let builder = RedbStore::builder()
         .queue(2)
-        .call_timeout(Duration::from_millis(50));
+        .call_timeout(Duration::from_millis(500));
     let (store, switch) = store_on(builder, &folder);
-    switch.hangs.store(true, Ordering::SeqCst);
+    // Room enough: while the file grows, reads wait as well.
+    large(&store, 0).await.unwrap();
+    let hung = Hang::begin(&switch);
     let error = claim(&store, 1).await.unwrap_err();
     assert!(error.is_ambiguous(), "{error:?}");
     // One is in the writer's hands; two wait; the next is refused at once.
@@ -283,28 +285,92 @@ async fn a_disk_that_hangs_is_doubt_after_the_call_timeout_and_a_full_queue_refu
     assert_eq!(refused.count(), 1, "{all:?}");
     // Reads go on, and see nothing that is not on the disk.
     assert_eq!(store.peek(key(1)).await.unwrap(), None);
-    switch.hangs.store(false, Ordering::SeqCst);
+    drop(hung);
 }
 
 #[tokio::test]
-async fn a_dropped_call_is_applied_all_the_same_and_blocks_nobody() {
+async fn a_call_that_is_dropped_on_its_way_to_the_disk_is_applied_and_blocks_nobody() {
     let folder = folder();
     let (store, switch) = store_on(RedbStore::builder(), &folder);
-    switch.hangs.store(true, Ordering::SeqCst);
-    for n in 0..50 {
-        let mut call = Box::pin(claim(&store, n));
-        let once = std::future::poll_fn(|cx| {
-            let _ = std::future::Future::poll(call.as_mut(), cx);
-            std::task::Poll::Ready(())
-        });
-        once.await;
-    }
-    switch.hangs.store(false, Ordering::SeqCst);
+    // Room enough: while the file grows, reads wait as well, and a call is not sent.
+    large(&store, 0).await.unwrap();
+    let hung = Hang::begin(&switch);
+    let calls = join_all((1..50).map(|n| claim(&store, n)));
+    let left = tokio::time::timeout(Duration::from_millis(500), calls).await;
+    assert!(left.is_err(), "answered before it is on the disk");
+    drop(hung);
     done(&store, 100).await;
-    for n in 0..50 {
-        let busy = claim(&store, n).await.unwrap();
-        assert!(matches!(busy, Claimed::Busy(_)), "{n}: {busy:?}");
+    let mut applied = 0;
+    for n in 1..50 {
+        match claim(&store, n).await.unwrap() {
+            Claimed::Busy(_) => applied += 1,
+            // It had not been sent yet.
+            Claimed::Granted(_) => {}
+            other => panic!("{n}: {other:?}"),
+        }
     }
+    assert!(applied > 0);
+}
+
+/// Each flush waits, until this is dropped.
+struct Hang(Arc<Switch>);
+
+impl Hang {
+    fn begin(switch: &Arc<Switch>) -> Self {
+        switch.hangs.store(true, Ordering::SeqCst);
+        Self(Arc::clone(switch))
+    }
+}
+
+impl Drop for Hang {
+    fn drop(&mut self) {
+        self.0.hangs.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Finishes a key with 4 MiB: the file grows.
+async fn large(store: &RedbStore, n: u32) -> Result<Finish, StoreError> {
+    let (nonce, settings) = (Nonce::draw(&OsEntropy), terms(LapsePolicy::TakeOver));
+    let token = granted(claim_as(store, n, nonce, &settings).await).token;
+    let owner = Owner {
+        key: key(n),
+        nonce,
+        token,
+    };
+    let value = Value::Kept(vec![7; 4 << 20].into());
+    let keep = KEEP;
+    store.finish(FinishRequest { owner, value, keep }).await
+}
+
+/// redb flushes under its own lock when it makes the file longer.
+#[tokio::test]
+async fn a_disk_that_hangs_while_the_file_grows_stops_no_runtime() {
+    let folder = folder();
+    let builder = RedbStore::builder().call_timeout(Duration::from_millis(50));
+    let (store, switch) = store_on(builder, &folder);
+    let (nonce, settings) = (Nonce::draw(&OsEntropy), terms(LapsePolicy::TakeOver));
+    let token = granted(claim_as(&store, 1, nonce, &settings).await).token;
+    let owner = Owner {
+        key: key(1),
+        nonce,
+        token,
+    };
+    let (began, hung) = (std::time::Instant::now(), Hang::begin(&switch));
+    let heals = std::thread::spawn(move || {
+        std::thread::sleep(secs(5));
+        drop(hung);
+    });
+    let value = Value::Kept(vec![7; 4 << 20].into());
+    let keep = KEEP;
+    let finish = store.finish(FinishRequest { owner, value, keep }).await;
+    assert!(finish.unwrap_err().is_ambiguous());
+    for n in 0..40 {
+        if let Err(error) = store.peek(key(n)).await {
+            assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+        }
+    }
+    assert!(began.elapsed() < secs(4), "the runtime stood still");
+    heals.join().unwrap();
 }
 
 /// Kills by signal leave the page cache; this leaves each prefix of what was written.
