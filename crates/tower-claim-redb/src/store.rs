@@ -37,7 +37,7 @@ const PAGE: usize = 256;
 /// | heartbeats | independent of the user's runtime |
 /// | smallest span of time | 1 µs |
 /// | clock | this process's |
-/// | weakened by a flush | one result |
+/// | weakened by a flush | rising tokens, one owner, one result |
 /// | weakened by a failover | nothing |
 /// | weakened by a moved clock | one result |
 /// | weakened by a restart | nothing |
@@ -139,7 +139,10 @@ impl RedbStore {
     /// What it promises: the table above, in code.
     pub const CAPABILITIES: Capabilities = Capabilities::in_process("redb")
         .with_durable(true)
-        .with_weakened(Event::Flush, &[Promise::OneResult])
+        .with_weakened(
+            Event::Flush,
+            &[Promise::RisingTokens, Promise::OneOwner, Promise::OneResult],
+        )
         .with_weakened(Event::MovedClock, &[Promise::OneResult])
         .with_time_unit(Duration::from_micros(1));
 
