@@ -2,6 +2,7 @@
 //! gone when the test ends, however it ends.
 
 mod etcd;
+mod leash;
 mod moved_clock;
 mod pgbouncer;
 mod place;
@@ -10,6 +11,7 @@ mod process;
 mod redis;
 
 pub use etcd::Etcd;
+pub use leash::Leash;
 pub use moved_clock::MovedClock;
 pub use pgbouncer::PgBouncer;
 pub use postgres::Postgres;

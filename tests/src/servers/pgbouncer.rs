@@ -12,7 +12,7 @@ use super::process::Process;
 #[derive(Debug)]
 pub struct PgBouncer {
     port: u16,
-    _process: Process,
+    process: Process,
     _folder: TempDir,
 }
 
@@ -55,9 +55,14 @@ impl PgBouncer {
         });
         Self {
             port,
-            _process: process,
+            process,
             _folder: folder,
         }
+    }
+
+    /// Its process.
+    pub fn process(&self) -> &Process {
+        &self.process
     }
 
     /// `postgres://postgres@127.0.0.1:PORT/postgres`.

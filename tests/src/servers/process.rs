@@ -1,14 +1,16 @@
 //! A process that does not outlive the test.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A server's process. Killed when dropped, and when this process ends in any way: a small shell stands
-/// between, which kills it when the pipe from us closes.
+/// between, which kills it and those it has started when the pipe from us closes. Where we did not say
+/// farewell, nobody else cleans up: it removes the server's folder, too.
 #[derive(Debug)]
 pub struct Process {
     watchdog: Child,
@@ -24,8 +26,14 @@ impl Process {
     /// Where no shell can be started.
     pub fn start(user: Option<&str>, command: &[&str], log: &Path) -> Self {
         // `setpriv` becomes the program: the pid is the server's own.
-        const WATCH: &str = r#""$@" </dev/null >&2 & server=$!; echo $server; exec >/dev/null
-            cat >/dev/null; kill -KILL $server 2>/dev/null; wait $server 2>/dev/null"#;
+        // A process that is stopped (a backend of PostgreSQL) does not see its parent die: it is killed itself.
+        // The kernel hangs up on a group without a parent of which one stands still.
+        const WATCH: &str = r#"trap '' HUP; "$@" </dev/null >&2 & server=$!; echo $server; exec >/dev/null 2>&1
+            read -r farewell
+            kill -STOP $server
+            kill -KILL $server $(cat /proc/$server/task/*/children)
+            wait $server
+            case $farewell:$PWD in :*/claims-*) rm -rf "$PWD" ;; esac"#;
         let into = File::create(log).expect("a log in the server's folder");
         let mut shell = Command::new("sh");
         shell.args(["-c", WATCH, "watchdog"]);
@@ -42,6 +50,8 @@ impl Process {
         let mut watchdog = shell
             .args(command)
             .current_dir(log.parent().expect("a log lies in a folder"))
+            // Ctrl-C is for us: the watchdog must outlive us.
+            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(into)
@@ -62,6 +72,23 @@ impl Process {
     /// The server's process id.
     pub fn pid(&self) -> i32 {
         self.pid.as_raw_nonzero().get()
+    }
+
+    /// Its process id, and those of the processes that it has started.
+    pub fn family(&self) -> Vec<i32> {
+        let mut family = vec![self.pid()];
+        for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let stat = std::fs::read_to_string(process.path().join("stat")).unwrap_or_default();
+            // "pid (name) state parent …"; the name may hold anything.
+            let parent = stat
+                .rsplit_once(')')
+                .and_then(|(_, rest)| rest.split_whitespace().nth(1));
+            let pid = stat.split_whitespace().next();
+            if parent.and_then(|parent| parent.parse().ok()) == Some(self.pid()) {
+                family.extend(pid.and_then(|pid| pid.parse::<i32>().ok()));
+            }
+        }
+        family
     }
 
     /// What it printed.
@@ -102,27 +129,16 @@ impl Process {
     }
 
     fn signal_children(&self, signal: Signal) {
-        for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-            let stat = std::fs::read_to_string(process.path().join("stat")).unwrap_or_default();
-            // "pid (name) state parent …"; the name may hold anything.
-            let parent = stat
-                .rsplit_once(')')
-                .and_then(|(_, rest)| rest.split_whitespace().nth(1));
-            if parent.and_then(|parent| parent.parse().ok()) == Some(self.pid()) {
-                let child = stat
-                    .split_whitespace()
-                    .next()
-                    .and_then(|pid| pid.parse().ok());
-                if let Some(child) = child.and_then(Pid::from_raw) {
-                    let _ = kill_process(child, signal);
-                }
-            }
+        for child in self.family().into_iter().skip(1).filter_map(Pid::from_raw) {
+            let _ = kill_process(child, signal);
         }
     }
 
     fn end(&mut self) {
         // Closes the pipe: the watchdog kills the server and waits for it.
-        drop(self.watchdog.stdin.take());
+        if let Some(mut pipe) = self.watchdog.stdin.take() {
+            let _ = pipe.write_all(b"farewell\n");
+        }
         let _ = self.watchdog.wait();
     }
 }

@@ -1,11 +1,19 @@
-//! The private servers themselves: they start, and they end with the test.
+//! The private servers themselves: they start, they are for this machine only, and they end with the test.
 
+use std::collections::HashSet;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
 #[cfg(feature = "etcd")]
 use system_tests::servers::Etcd;
-#[cfg(feature = "postgres")]
-use system_tests::servers::Postgres;
 #[cfg(feature = "redis")]
 use system_tests::servers::Redis;
+#[cfg(feature = "postgres")]
+use system_tests::servers::{PgBouncer, Postgres};
 
 #[cfg(feature = "redis")]
 #[test]
@@ -74,4 +82,187 @@ fn the_clock_of_postgres_moves() {
         let told = postgres.sql("select extract(epoch from clock_timestamp())::bigint");
         told.parse().expect("seconds")
     });
+}
+
+/// One of each.
+struct All {
+    #[cfg(feature = "redis")]
+    redis: Redis,
+    #[cfg(feature = "postgres")]
+    pgbouncer: PgBouncer,
+    #[cfg(feature = "postgres")]
+    postgres: Postgres,
+    #[cfg(feature = "etcd")]
+    etcd: Etcd,
+}
+
+impl All {
+    fn start() -> Self {
+        #[cfg(feature = "postgres")]
+        let postgres = Postgres::start();
+        Self {
+            #[cfg(feature = "redis")]
+            redis: Redis::start(),
+            #[cfg(feature = "postgres")]
+            pgbouncer: PgBouncer::before(&postgres, 1),
+            #[cfg(feature = "postgres")]
+            postgres,
+            #[cfg(feature = "etcd")]
+            etcd: Etcd::start(),
+        }
+    }
+
+    fn processes(&self) -> Vec<&system_tests::servers::Process> {
+        vec![
+            #[cfg(feature = "redis")]
+            self.redis.process(),
+            #[cfg(feature = "postgres")]
+            self.pgbouncer.process(),
+            #[cfg(feature = "postgres")]
+            self.postgres.process(),
+            #[cfg(feature = "etcd")]
+            self.etcd.process(0),
+        ]
+    }
+}
+
+/// The local addresses, in the kernel's hexadecimal, of the sockets that wait for anybody.
+fn listens_at(pid: i32) -> Vec<String> {
+    let files = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs");
+    let sockets: HashSet<_> = files
+        .flatten()
+        .filter_map(|file| std::fs::read_link(file.path()).ok())
+        .filter_map(|link| {
+            let inode = link.to_str()?.strip_prefix("socket:[")?;
+            Some(inode.strip_suffix(']')?.to_owned())
+        })
+        .collect();
+    let mut found = Vec::new();
+    for table in ["tcp", "tcp6", "udp", "udp6"] {
+        let table = std::fs::read_to_string(format!("/proc/net/{table}")).unwrap_or_default();
+        for line in table.lines().skip(1) {
+            let words: Vec<_> = line.split_whitespace().collect();
+            // TCP in state LISTEN, UDP without a peer.
+            if matches!(words[3], "0A" | "07") && sockets.contains(words[9]) {
+                found.push(words[1].to_owned());
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn no_server_listens_beyond_this_machine() {
+    const LOOPBACK: [&str; 2] = ["0100007F:", "00000000000000000000000001000000:"];
+    let all = All::start();
+    for process in all.processes() {
+        let addresses: Vec<_> = process.family().into_iter().flat_map(listens_at).collect();
+        assert!(!addresses.is_empty(), "{} listens nowhere", process.pid());
+        for address in addresses {
+            assert!(
+                LOOPBACK
+                    .iter()
+                    .any(|loopback| address.starts_with(loopback)),
+                "{address} of {:?}",
+                process.log()
+            );
+        }
+    }
+}
+
+const THE_OTHER: &str = "servers::the_process_that_ends";
+const WORD: &str = "SERVERS_END";
+
+/// A process with servers ends; soon nothing of them is left, not even a folder.
+fn nothing_outlives(word: &str, end: impl FnOnce(Pid)) {
+    let place = tempfile::tempdir().expect("a folder");
+    // PostgreSQL runs as another user.
+    let open = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(place.path(), open).expect("it is ours");
+    let mut other = Command::new(std::env::current_exe().expect("this program has a file"))
+        .args([THE_OTHER, "--exact", "--ignored", "--nocapture"])
+        .env(WORD, word)
+        .env("TMPDIR", place.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts again");
+    let mut says = BufReader::new(other.stdout.take().expect("it is piped"));
+    let mut family: Vec<i32> = Vec::new();
+    loop {
+        let mut line = String::new();
+        let read = says.read_line(&mut line).expect("a pipe");
+        assert!(read > 0, "the other process ended before its servers ran");
+        if let Some((_, pids)) = line.trim().split_once("servers: ") {
+            family.extend(pids.split(' ').filter_map(|pid| pid.parse::<i32>().ok()));
+            break;
+        }
+    }
+    assert!(!family.is_empty(), "no servers");
+    let pid = i32::try_from(other.id()).ok().and_then(Pid::from_raw);
+    end(pid.expect("a process id"));
+    drop(other.stdin.take());
+    let status = other.wait().expect("it is our child");
+    assert!(!status.success(), "it ended well");
+
+    let until = Instant::now() + Duration::from_secs(10);
+    let left = || {
+        let running = family.iter().map(|pid| format!("/proc/{pid}"));
+        let running = running.filter(|process| Path::new(process).exists());
+        let folders = std::fs::read_dir(place.path()).expect("it is ours");
+        let folders = folders
+            .flatten()
+            .map(|entry| entry.path().display().to_string());
+        running.chain(folders).collect::<Vec<_>>()
+    };
+    while !left().is_empty() {
+        assert!(Instant::now() < until, "left behind: {:?}", left());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn nothing_outlives_a_panic() {
+    nothing_outlives("panic", |_| {});
+}
+
+#[test]
+fn nothing_outlives_a_kill() {
+    nothing_outlives("wait", |pid| {
+        kill_process(pid, Signal::KILL).expect("it runs");
+    });
+}
+
+/// As Ctrl-C in a terminal: the signal goes to the whole group.
+#[test]
+fn nothing_outlives_an_interrupt() {
+    nothing_outlives("group", |pid| {
+        rustix::process::kill_process_group(pid, Signal::INT).expect("it leads one");
+    });
+}
+
+#[test]
+#[ignore = "the other process of a test"]
+fn the_process_that_ends() {
+    let Ok(word) = std::env::var(WORD) else {
+        return; // asked for by hand
+    };
+    if word == "group" {
+        rustix::process::setpgid(None, None).expect("a group of its own");
+    }
+    let all = All::start();
+    let family: Vec<_> = all
+        .processes()
+        .into_iter()
+        .flat_map(system_tests::servers::Process::family)
+        .map(|pid| pid.to_string())
+        .collect();
+    // The hardest to end: processes that stand still.
+    for process in all.processes() {
+        process.stop();
+    }
+    println!("servers: {}", family.join(" "));
+    assert!(word != "panic", "as told");
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
 }
