@@ -98,7 +98,7 @@ impl PostgresStoreBuilder {
         self
     }
 
-    /// Connections at most, made as they are needed; the keeper has 2 of its own, and one listens. Default:
+    /// Connections at most, made as they are needed; the keeper has 3 of its own, and one listens. Default:
     /// 8. Not with a [`pool`](Self::pool).
     pub fn pool_size(mut self, connections: usize) -> Self {
         self.pool_size = connections;

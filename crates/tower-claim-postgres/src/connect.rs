@@ -152,6 +152,7 @@ impl PostgresStoreBuilder {
         let capabilities = self.capabilities(link.is_some(), told);
         let purge_every = self.purge_every;
         let store = PostgresStore::from_inner(Arc::new_cyclic(|inner| Inner {
+            beats: calls.clone(),
             calls,
             link,
             statements,
@@ -166,14 +167,13 @@ impl PostgresStoreBuilder {
     }
 
     fn capabilities(&self, own: bool, told: SelfTest) -> Capabilities {
-        const FORGETS: &[Promise] = &[Promise::OneOwner, Promise::OneResult];
         let mut capabilities = PostgresStore::CAPABILITIES;
         if !own {
             capabilities = capabilities.with_keeper(KeeperConnection::Shared);
         }
         if let Some(why) = told.crash_forgets {
             tracing::warn!("{why}: after a crash the server may have forgotten what it answered");
-            capabilities = capabilities.with_weakened(Event::Restart, FORGETS);
+            capabilities = capabilities.with_weakened(Event::Restart, PostgresStore::FORGETS);
         }
         if self.async_failover.is_none() && told.replicas_lag {
             tracing::warn!(
@@ -183,7 +183,7 @@ impl PostgresStoreBuilder {
             );
         }
         if self.async_failover.unwrap_or(told.replicas_lag) {
-            capabilities = capabilities.with_weakened(Event::Failover, FORGETS);
+            capabilities = capabilities.with_weakened(Event::Failover, PostgresStore::FORGETS);
         }
         capabilities
     }

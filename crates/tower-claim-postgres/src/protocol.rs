@@ -16,8 +16,10 @@ use crate::listener::Listener;
 use crate::statement::answer;
 use crate::store::Inner;
 
-/// Connections of a keeper: beats are batched, and a release may go beside them.
-const KEEPER_CONNECTIONS: usize = 2;
+/// Connections of a keeper for what may wait for a row: releases, finishes.
+const RELEASING: usize = 2;
+/// And for beats, which are batched and wait for no row: strangers who lock a few rows must not stop them.
+const BEATING: usize = 1;
 /// Records on one page of a scan, at most.
 const PAGE: usize = 1_000;
 
@@ -38,7 +40,8 @@ impl ClaimStore for PostgresStore {
     async fn renew(&self, beats: &[Beat]) -> Result<Vec<Renewed>, StoreError> {
         let keys = beats.iter().map(|beat| beat.owner.key).collect();
         let call = self.inner().statements.renew(beats);
-        self.ask_each(keys, call, answer::renewed).await
+        self.ask_each(&self.inner.beats, keys, call, answer::renewed)
+            .await
     }
 
     async fn mark(&self, owner: Owner) -> Result<Marked, StoreError> {
@@ -78,15 +81,19 @@ impl ClaimStore for PostgresStore {
         let Some(link) = &inner.link else {
             return Ok(Arc::new(self.clone()));
         };
-        let pool = link.pool(KEEPER_CONNECTIONS);
-        let calls = Calls {
-            pool: pool.map_err(StoreError::unavailable)?,
-            ..inner.calls.clone()
+        let over = |connections| {
+            let pool = link.pool(connections).map_err(StoreError::unavailable)?;
+            Ok::<_, StoreError>(Calls {
+                pool,
+                ..inner.calls.clone()
+            })
         };
+        let (calls, beats) = (over(RELEASING)?, over(BEATING)?);
         // The first beat should not pay for the connection.
-        drop(calls.client().await?);
+        drop(beats.client().await?);
         Ok(Arc::new(Self::from_inner(Arc::new(Inner {
             calls,
+            beats,
             link: inner.link.clone(),
             statements: inner.statements.clone(),
             clock: Arc::clone(&inner.clock),
@@ -114,7 +121,8 @@ impl ClaimMany for PostgresStore {
     async fn release_many(&self, requests: &[ReleaseRequest]) -> Result<Vec<Release>, StoreError> {
         let keys = requests.iter().map(|request| request.key).collect();
         let call = self.inner().statements.release_many(requests);
-        self.ask_each(keys, call, answer::released).await
+        self.ask_each(&self.inner.calls, keys, call, answer::released)
+            .await
     }
 }
 

@@ -27,7 +27,7 @@ const PURGE_BATCH: usize = 500;
 /// | heartbeats | independent of the user's runtime |
 /// | smallest span of time | 1 µs |
 /// | clock | the server's |
-/// | weakened by a flush | one owner, one result |
+/// | weakened by a flush | rising tokens, one owner, one result |
 /// | weakened by a failover | nothing |
 /// | weakened by a moved clock | rising tokens, one owner, one result, claimable again |
 /// | weakened by a restart | nothing |
@@ -37,8 +37,8 @@ const PURGE_BATCH: usize = 500;
 ///
 /// | Seen | Adds |
 /// |---|---|
-/// | `synchronous_commit = off`, `fsync = off`, tables made `UNLOGGED` | weakened by a restart: one owner, one result |
-/// | replicas that are not waited for (no `synchronous_standby_names`, or `synchronous_commit = local`) | weakened by a failover: one owner, one result |
+/// | `synchronous_commit = off`, `fsync = off`, tables made `UNLOGGED` | weakened by a restart: rising tokens, one owner, one result |
+/// | replicas that are not waited for (no `synchronous_standby_names`, or `synchronous_commit = local`) | weakened by a failover: rising tokens, one owner, one result |
 ///
 /// Both make [`may_forget`](Capabilities::may_forget) true, and a layer that must not forget refuses to build. A
 /// replica that comes later is not seen: say
@@ -70,12 +70,14 @@ const PURGE_BATCH: usize = 500;
 /// with the last clone.
 #[derive(Debug, Clone)]
 pub struct PostgresStore {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) calls: Calls,
+    /// What waits for no lock has, in a keeper, nothing to wait behind either.
+    pub(crate) beats: Calls,
     /// How a keeper connects.
     pub(crate) link: Option<Link>,
     pub(crate) statements: Statements,
@@ -91,8 +93,12 @@ impl PostgresStore {
     /// the server change in it.
     pub const CAPABILITIES: Capabilities = Capabilities::new("postgres")
         .with_multi_key(MultiKey::Atomic)
-        .with_weakened(Event::Flush, &[Promise::OneOwner, Promise::OneResult])
+        .with_weakened(Event::Flush, Self::FORGETS)
         .with_weakened(Event::MovedClock, Promise::ALL);
+
+    /// What goes with a record that is gone: also the floor that its token was granted above.
+    pub(crate) const FORGETS: &[Promise] =
+        &[Promise::RisingTokens, Promise::OneOwner, Promise::OneResult];
 
     /// Connects with the default settings to tables that were migrated.
     ///
@@ -187,6 +193,7 @@ impl PostgresStore {
     /// The answers of a batch, in the order of the requests.
     pub(crate) async fn ask_each<T>(
         &self,
+        calls: &Calls,
         keys: Vec<Key>,
         call: Call,
         read: impl Fn(&Key, &Row) -> Result<T, StoreError>,
@@ -194,7 +201,7 @@ impl PostgresStore {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
-        let rows = self.send(&call, None).await?;
+        let rows = calls.send(&self.inner.clock, &call, None).await?;
         let mut answers: Vec<Option<T>> = keys.iter().map(|_| None).collect();
         for row in &rows {
             let place = answer::place(row)?;
