@@ -6,7 +6,7 @@ use std::time::Duration;
 use deadpool_postgres::Pool;
 use tokio_postgres::Config;
 use tower_claim::engine::EngineClock;
-use tower_claim::store::{Capabilities, Event, KeeperConnection, Promise, StoreTime};
+use tower_claim::store::{Capabilities, Event, KeeperConnection, StoreTime};
 use tower_claim::{ConfigError, StoreError};
 
 use crate::calls::Calls;

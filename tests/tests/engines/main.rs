@@ -1,7 +1,6 @@
 //! The engines under real servers: one suite for all, each engine's own, and hostile hours.
 #![expect(clippy::expect_used, reason = "a test may")]
 
-#[cfg(any(feature = "redis", feature = "postgres", feature = "etcd"))]
 mod hostile;
 mod redb;
 mod relay;

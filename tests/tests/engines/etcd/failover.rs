@@ -14,6 +14,7 @@ use tower_claim_etcd::EtcdStore;
 
 use super::bench::{ask, endpoints, hold, key, nonce, prefix, store_on, until};
 
+/// The node that leads.
 pub async fn leader(server: &Etcd) -> usize {
     for _ in 0..100 {
         for (nth, endpoint) in endpoints(server).into_iter().enumerate() {

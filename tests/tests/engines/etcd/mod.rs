@@ -9,3 +9,5 @@ mod odd;
 mod stored;
 mod suite;
 mod trips;
+
+pub use failover::leader;

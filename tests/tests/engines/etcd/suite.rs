@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use system_tests::relay::{Relay, Way};
-use tower_claim::conformance::{Report, Suite, Time, Trouble};
+use tower_claim::conformance::{Suite, Time, Trouble};
 use tower_claim_etcd::{EtcdFenceStore, EtcdStore};
 
 use super::bench::{endpoints, prefix, server, store, store_on};
-use crate::suite::lost_answers_of_a_reader;
+use crate::suite::{behind_the_relay, laws, lost_answers_of_a_reader};
 
 /// etcd counts whole seconds, and notices an end up to a second late.
 fn suite() -> Suite {
@@ -18,17 +17,9 @@ fn suite() -> Suite {
     Suite::new(time).at_once(400)
 }
 
+/// They wait more than they work: each trouble is a test of its own, at the same time.
 async fn run(suite: Suite) {
-    let reports: [Report; 3] = tokio::join!(
-        suite.claim_store(store),
-        suite.claim_many(store),
-        suite.claim_admin(store)
-    )
-    .into();
-    for report in reports {
-        println!("{report}");
-        report.assert();
-    }
+    laws(suite, &store).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -64,17 +55,8 @@ async fn every_law_holds_where_calls_arrive_twice() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_law_holds_behind_the_relay() {
-    let through =
-        async |address: String| store_on(vec![format!("http://{address}")], &prefix()).await;
-    let server = &server().addresses()[0];
-    let relay = Relay::to(server.clone());
-    let millis = Duration::from_millis(2);
-    relay.set(Way::Delay {
-        requests: millis,
-        replies: millis,
-    });
-    let open = async || through(relay.address()).await;
-    suite().claim_store(open).await.assert();
+    let open = async |address: String| store_on(vec![format!("http://{address}")], &prefix()).await;
+    behind_the_relay(suite(), &server().addresses()[0], open).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,18 +1,19 @@
-//! A replica is promoted that lacks the last writes.
+//! The primary is lost, and another takes its place: perhaps without the last writes.
 
-use std::time::Duration;
+use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use system_tests::relay::Relay;
-use tower_claim::store::{Event, Finish, Promise, Value};
-use tower_claim::{Attempt, Loss, Terms, Token};
+use system_tests::relay::{Relay, Way};
+use tower_claim::store::{Event, Promise, Value};
+use tower_claim::{Attempt, DynClaimStore, Loss};
 
 use super::Engine;
-use super::outages::settled;
-use super::scene::{ANSWER, Guard, Party, within};
+use super::scene::{
+    ANSWER, Guard, Party, beaten, high_floor, named, settled, terms, unheard, within,
+};
 use crate::suite::key;
 
-/// A primary and its asynchronous replica.
+/// A primary and what stands in for it.
 pub trait Pair: Send + Sized {
     /// What runs on each.
     type Engine: Engine;
@@ -20,83 +21,82 @@ pub trait Pair: Send + Sized {
     /// Starts both.
     fn start() -> BoxFuture<'static, Self>;
 
+    /// How clients open a store on the one at `HOST:PORT`.
+    fn connect(address: String) -> BoxFuture<'static, Arc<dyn DynClaimStore>> {
+        Self::Engine::connect(address)
+    }
+
     /// `HOST:PORT` of the primary.
     fn primary(&self) -> String;
 
-    /// Waits until the replica has every write, then lets no more through to it.
+    /// Waits until the other has every write. Where the primary answers without it, it gets no more.
     fn cut_replication(&mut self);
 
-    /// Kills the primary and promotes the replica; its `HOST:PORT`.
+    /// Kills the primary and promotes the other; its `HOST:PORT`.
     fn promote(&mut self) -> String;
 }
 
-/// What the replica had is kept; what it lacked is forgotten, as `capabilities()` says; the guard is not
+/// What the other had is kept; what it lacked is forgotten, as `capabilities()` says; the guard is not
 /// deceived.
-pub async fn lost_writes<P: Pair>() {
+pub async fn of<P: Pair>() {
     let mut pair = P::start().await;
-    // The address that clients know moves to the replica.
+    // The address that clients know moves to the other.
     let front = Relay::to(pair.primary());
-    let owner = Party::at::<P::Engine>(front.address()).await;
-    let rival = Party::at::<P::Engine>(front.address()).await;
-    let weakened = rival.store.dyn_capabilities().weakened;
-    let (work, result, guard) = (key(), key(), Guard::default());
-    // Beats are so far apart that the owner hears of nothing while the test looks.
-    let terms = Terms::builder(Duration::from_secs(30))
-        .build()
-        .expect("a lease long enough");
-
-    let kept = owner.take(key(), &terms, ANSWER).await;
-    pair.cut_replication();
-    let done = owner.take(result, &terms, ANSWER).await;
-    let told = done
-        .finish(Value::Tombstone, Duration::from_secs(600))
-        .await;
-    assert_eq!(told.expect("it is answered"), Finish::Finished);
-    // What a floor had raised a token to may be known from the record alone.
-    let falls = weakened.may(Event::Failover, Promise::RisingTokens);
-    let floor = Token::new(if falls { 1 << 52 } else { 0 }).expect("below the highest");
-    let held = owner.keeper.claim(work, None, &terms, floor).await;
-    let Ok(Attempt::Granted(held)) = held else {
-        panic!("a free key: {held:?}");
+    let fragile = Relay::to(pair.primary());
+    let party = async |relay: &Relay| {
+        let connecting = P::connect(relay.address());
+        Party::with(within(ANSWER, "connecting", connecting).await)
     };
+    let (owner, rival, dies) = (
+        party(&front).await,
+        party(&front).await,
+        party(&fragile).await,
+    );
+    let (work, result, guard) = (key(), key(), Guard::default());
+    let unheard = unheard();
+
+    let kept = owner.take(key(), &unheard, ANSWER).await;
+    let short = terms::<P::Engine>();
+    let dead = dies.take(key(), &short, ANSWER).await;
+    pair.cut_replication();
+    owner.finish(result, &unheard, Value::Tombstone).await;
+    let held = owner.take_above(work, &unheard, high_floor()).await;
     assert!(guard.write_as(&held).await);
 
+    fragile.set(Way::Freeze);
     front.lead_to(pair.promote());
     front.cut();
     settled(&rival.store).await;
-    let asked = rival.try_take(kept.key(), &terms).await;
+    let asked = rival.try_take(kept.key(), &unheard).await;
     assert!(matches!(asked, Ok(Attempt::Busy(_))), "{asked:?}");
-    let mut next = rival.take(work, &terms, ANSWER).await;
+    let asked = rival.try_take(work, &unheard).await;
     assert_eq!(held.check(), Ok(()), "the owner cannot know");
-    assert!(
-        weakened.may(Event::Failover, Promise::OneOwner),
-        "two owners after a failover, and `capabilities()` does not say so"
-    );
-    drop(rival.take(result, &terms, ANSWER).await);
-    assert!(
-        weakened.may(Event::Failover, Promise::OneResult),
-        "a result is gone after a failover, and `capabilities()` does not say so"
-    );
-    assert_eq!(
-        next.token() <= held.token(),
-        falls,
-        "whether tokens rise over a failover is not what `capabilities()` says"
-    );
-    if falls {
-        assert!(!guard.write_as(&next).await, "tokens went back");
-        let healing = rival.keeper.heal(next, guard.high_water().await);
-        let healed = within(ANSWER, "healing", healing).await;
-        let Ok(Attempt::Granted(healed)) = healed else {
-            panic!("a claim that heals: {healed:?}");
-        };
-        next = healed;
-    }
-    assert!(guard.write_as(&next).await);
-    assert!(!guard.write_as(&held).await, "the old owner writes");
-    assert_eq!(
-        within(terms.lease(), "the loss", held.lost()).await,
-        Loss::Stolen
-    );
-    assert_eq!(next.check(), Ok(()));
-    assert_eq!(kept.check(), Ok(()), "its beats find the replica");
+    let forgot_result = rival
+        .has_forgotten(result, &unheard, &Value::Tombstone)
+        .await;
+    let forgot_owner = match asked {
+        Ok(Attempt::Granted(next)) => {
+            let (next, fell) = guard.pass_to(next, &held, &rival.keeper).await;
+            let loss = within(unheard.lease(), "the loss", held.lost()).await;
+            assert_eq!(loss, Loss::Stolen);
+            assert_eq!(next.check(), Ok(()));
+            Some(fell)
+        }
+        Ok(Attempt::Busy(_)) => {
+            beaten(&held).await;
+            None
+        }
+        other => panic!("{other:?}"),
+    };
+    beaten(&kept).await;
+    // The owner died with the primary: an election may begin its lease anew, and no more.
+    let limit = short.lease() * 3 + ANSWER;
+    drop(rival.take(dead.key(), &short, limit).await);
+    let seen = [
+        (Promise::RisingTokens, forgot_owner == Some(true)),
+        (Promise::OneOwner, forgot_owner.is_some()),
+        (Promise::OneResult, forgot_result),
+        (Promise::ClaimableAgain, false),
+    ];
+    named(&rival.store, Event::Failover, &seen);
 }

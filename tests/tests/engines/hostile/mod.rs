@@ -2,15 +2,41 @@
 //!
 //! Written once over an [`Engine`]. In every hour: what the guard has accepted never goes back, every call
 //! and every waiter is answered in bounded time, a repeat has the effect of one, and what was dropped leaves
-//! nothing behind. The other promises may break only where `capabilities()` names the event, and there the
-//! test shows that they do: a name without an effect would be a lie, too.
+//! nothing behind. The other promises may break only where `capabilities()` names the event, and
+//! [`named`](scene::named) compares both ways: what is named is shown to happen, what is not is shown not to.
+//!
+//! | Hour | Redis | PostgreSQL | etcd | redb |
+//! |---|---|---|---|---|
+//! | server stopped for a part of a lease, for more than one | yes | yes | yes | its server is the owner's process |
+//! | server killed and started again | yes | yes | yes | yes: the owner's process |
+//! | wiped in mid-lease | `FLUSHALL` | `TRUNCATE` | all keys deleted | another file in its place |
+//! | leader or primary lost | replica without the last writes | the same; and a synchronous replica | leader of three killed | has no replica |
+//! | wall clock an hour ahead, an hour back | yes | yes | asks the kernel, and nobody's wall clock counts | yes, over reopening too |
+//! | black hole in mid-lease | yes | yes | yes | no network |
+//! | connection cut between commit and reply; no reply at all | yes | yes | yes | no network |
+//! | claims dropped under way | yes | yes | yes | no network |
+//! | owner's runtime blocked for two leases | yes | yes | yes | yes |
+//! | owner's process paused until another has written | yes | yes | yes | two processes share no file |
+//! | everything has ended: nothing is kept | yes | yes | yes | yes |
+//! | row locked by a stranger for three leases; a pool of one | no rows | yes | no rows | no rows |
+//!
+//! That the hours can fail is tested as well: `liars` break one rule each, and the hour goes red.
 
 mod clock;
+mod embedded;
 mod engines;
 mod failover;
+#[cfg(feature = "redis")]
+mod liar;
+#[cfg(feature = "redis")]
+mod liars;
+mod losses;
 mod network;
 mod outages;
+#[cfg(feature = "postgres")]
+mod postgres_only;
 mod processes;
+mod retention;
 mod scene;
 
 use std::sync::Arc;
@@ -20,15 +46,15 @@ use futures_util::future::BoxFuture;
 use system_tests::servers::MovedClock;
 use tower_claim::DynClaimStore;
 
-/// An engine under test: one private server and how to open a store on it.
+/// An engine under test, and how to open a store on it.
 pub trait Engine: Send + Sync + Sized + 'static {
-    /// Starts a server.
+    /// Starts one of its own.
     fn start() -> BoxFuture<'static, Self>;
 
-    /// How another process of this test opens a store on the server at `HOST:PORT`.
+    /// How anybody opens a store on the one at this address: `HOST:PORT`, or a path.
     fn connect(address: String) -> BoxFuture<'static, Arc<dyn DynClaimStore>>;
 
-    /// The server's `HOST:PORT`.
+    /// Where it is.
     fn address(&self) -> String;
 
     /// A lease of which a third is long for the engine, and for a busy machine.
@@ -36,7 +62,23 @@ pub trait Engine: Send + Sync + Sized + 'static {
         Duration::from_secs(2)
     }
 
-    /// SIGSTOP: the server neither answers nor closes.
+    /// Rows, keys or records that it keeps just now.
+    fn kept(&self) -> BoxFuture<'_, usize>;
+
+    /// Whether a claim whose first reply is lost has read, and no more.
+    fn reads_first() -> bool {
+        false
+    }
+
+    /// When it has forgotten what has ended, at the latest.
+    fn forgets_within() -> Duration {
+        Duration::from_secs(30)
+    }
+}
+
+/// An engine with a server of its own: what may happen to that.
+pub trait Server: Engine {
+    /// SIGSTOP: it neither answers nor closes.
     fn stop(&self);
 
     /// SIGCONT.
@@ -45,7 +87,7 @@ pub trait Engine: Send + Sync + Sized + 'static {
     /// SIGKILL.
     fn kill(&mut self);
 
-    /// Starts the server again, over the same folder and port.
+    /// Starts it again, over the same folder and port.
     fn run(&mut self);
 
     /// Wipes every record, as an operator may.
@@ -53,7 +95,7 @@ pub trait Engine: Send + Sync + Sized + 'static {
 }
 
 /// An engine whose server takes the time from a C library.
-pub trait Clocked: Engine {
+pub trait Clocked: Server {
     /// Starts a server under a clock that can be moved.
     fn start_under(clock: &MovedClock) -> BoxFuture<'_, Self>;
 }
@@ -64,7 +106,7 @@ macro_rules! every_hour {
         mod $name {
             use super::*;
 
-            type E = engines::$name::Server;
+            type E = engines::$name::One;
 
             #[tokio::test(flavor = "multi_thread")]
             async fn a_hold_outlives_a_brief_pause_of_the_server() {
@@ -78,12 +120,12 @@ macro_rules! every_hour {
 
             #[tokio::test(flavor = "multi_thread")]
             async fn a_restart_forgets_only_what_it_may() {
-                outages::restart::<E>().await;
+                losses::restart::<E>().await;
             }
 
             #[tokio::test(flavor = "multi_thread")]
             async fn a_wiped_record_gives_no_stale_owner_a_write() {
-                outages::wipe::<E>().await;
+                losses::wipe::<E>().await;
             }
 
             #[tokio::test(flavor = "multi_thread")]
@@ -99,6 +141,11 @@ macro_rules! every_hour {
             #[tokio::test(flavor = "multi_thread")]
             async fn a_keeper_whose_answers_are_lost_leaves_the_key_claimable() {
                 network::lost_answers_to_a_keeper::<E>().await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn when_everything_has_ended_nothing_is_kept_and_tokens_still_rise() {
+                retention::nothing_is_kept::<E>().await;
             }
 
             #[tokio::test(flavor = "multi_thread")]
@@ -130,13 +177,13 @@ macro_rules! every_hour {
     };
 }
 
-/// The hours of engines whose wall clock can be moved, and whose replicas may be behind.
-macro_rules! clock_and_failover {
+/// The hours of engines whose wall clock can be moved.
+macro_rules! clock {
     ($name:ident) => {
         mod $name {
             use super::super::*;
 
-            type E = engines::$name::Server;
+            type E = engines::$name::One;
 
             #[tokio::test(flavor = "multi_thread")]
             async fn an_hour_ahead_lapses_holds_and_no_stale_owner_writes() {
@@ -147,11 +194,16 @@ macro_rules! clock_and_failover {
             async fn an_hour_back_keeps_dead_holds_and_a_fallen_token_heals() {
                 clock::back::<E>().await;
             }
+        }
+    };
+}
 
-            #[tokio::test(flavor = "multi_thread")]
-            async fn a_replica_without_the_last_writes_gives_no_stale_owner_a_write() {
-                failover::lost_writes::<engines::$name::Pair>().await;
-            }
+/// The loss of a primary or leader.
+macro_rules! failover {
+    ($name:ident, $pair:ty) => {
+        #[tokio::test(flavor = "multi_thread")]
+        async fn $name() {
+            failover::of::<$pair>().await;
         }
     };
 }
@@ -163,10 +215,35 @@ every_hour!(postgres);
 #[cfg(feature = "etcd")]
 every_hour!(etcd);
 
-/// Not etcd: it asks the kernel for the time itself, and a minority of its nodes cannot be promoted.
-mod forgetful {
+/// Not etcd: it asks the kernel for the time itself.
+mod moved_clock {
     #[cfg(feature = "redis")]
-    clock_and_failover!(redis);
+    clock!(redis);
     #[cfg(feature = "postgres")]
-    clock_and_failover!(postgres);
+    clock!(postgres);
+}
+
+mod new_primary {
+    use super::*;
+
+    #[cfg(feature = "redis")]
+    failover!(
+        redis_without_the_last_writes_forgets_only_what_it_may,
+        engines::redis::Pair
+    );
+    #[cfg(feature = "postgres")]
+    failover!(
+        postgres_without_the_last_writes_forgets_only_what_it_may,
+        engines::postgres::AsyncPair
+    );
+    #[cfg(feature = "postgres")]
+    failover!(
+        postgres_with_a_synchronous_replica_forgets_nothing,
+        engines::postgres::SyncPair
+    );
+    #[cfg(feature = "etcd")]
+    failover!(
+        etcd_whose_leader_dies_forgets_nothing,
+        engines::etcd::Cluster
+    );
 }

@@ -8,7 +8,7 @@ use tower_claim::store::{Claimed, Owner, State};
 use tower_claim::{Attempt, Entropy, OsEntropy, Settings, StoreError, Terms, Token};
 
 use super::Engine;
-use super::scene::{ANSWER, Guard, Party, TOLERANCE, terms, within};
+use super::scene::{ANSWER, Guard, Party, TOLERANCE, settled, terms, within};
 use crate::suite::{claim, key, nonce};
 
 /// Owners that are cut off at the same moment.
@@ -106,7 +106,7 @@ pub async fn lost_grant<E: Engine>() {
         }
     };
     within(E::lease() * 2 + ANSWER, "the lapse", lapsed).await;
-    super::outages::settled(&cut_off.store).await;
+    settled(&cut_off.store).await;
     let request = claim(&owner, &settings, not_after);
     match cut_off.store.dyn_claim(request).await {
         Ok(Claimed::Mine { token, rest, .. }) => assert_eq!((token, rest), (lost, Duration::ZERO)),
@@ -175,6 +175,36 @@ pub async fn lost_answers_to_a_keeper<E: Engine>() {
     }
     assert!(relay.requests() > 6, "the keeper went past the relay");
     println!("{refused} of 6 claims were refused");
+
+    // No answer to any copy: the keeper gives up, and ends what was granted all the same.
+    let mut granted_unheard = 0;
+    for _ in 0..3 {
+        let key = key();
+        relay.set(Way::SwallowReplies);
+        let asked = owner.keeper.claim(key, None, &terms, Token::ZERO);
+        let mut asked = std::pin::pin!(within(ANSWER * 3, "a claim that nobody answers", asked));
+        let mut held = false;
+        let answer = loop {
+            tokio::select! {
+                answer = &mut asked => break answer,
+                record = rival.store.dyn_peek(key) => {
+                    let record = record.expect("it is answered");
+                    held |= record.is_some_and(|record| record.state == State::Held);
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            }
+        };
+        let error = answer.expect_err("no answer came through");
+        assert!(error.is_retryable(), "{error:?}");
+        granted_unheard += usize::from(held);
+        relay.set(Way::Pass);
+        relay.cut();
+        drop(rival.take(key, &terms, ANSWER).await);
+    }
+    assert!(
+        granted_unheard > 0 || E::reads_first(),
+        "no claim was granted unheard"
+    );
 }
 
 /// Claims dropped at random instants, from before they were sent to after they were answered.

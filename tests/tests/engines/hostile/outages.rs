@@ -1,20 +1,19 @@
-//! The server is stopped, killed, wiped.
+//! The server stands still.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use system_tests::relay::{Relay, Way};
 use tower_claim::store::{
-    Beat, Claimed, Event, Finish, FinishRequest, Marked, Owner, Promise, Release, Renewed, Value,
+    Beat, Claimed, Finish, FinishRequest, Marked, Owner, Release, Renewed, Value,
 };
 use tower_claim::{Attempt, DynClaimStore, Loss, Settings, StoreError, Token};
 
-use super::Engine;
-use super::scene::{ANSWER, Guard, Party, TOLERANCE, terms, within};
+use super::Server;
+use super::scene::{ANSWER, Guard, TOLERANCE, settled, terms, two, within};
 use crate::suite::{claim, key, nonce, release};
 
 /// Stopped for less than a lease: nobody notices.
-pub async fn brief_pause<E: Engine>() {
+pub async fn brief_pause<E: Server>() {
     let engine = E::start().await;
     let (owner, rival) = two::<E>(&engine).await;
     let (key, terms) = (key(), terms::<E>());
@@ -35,7 +34,7 @@ pub async fn brief_pause<E: Engine>() {
 
 /// Stopped for more than a lease: the owner stops by its own clock, calls end by their timeouts, waiters wake,
 /// and what the server was still to do arrives late, with the effect of one.
-pub async fn long_pause<E: Engine>() {
+pub async fn long_pause<E: Server>() {
     let engine = E::start().await;
     let (owner, rival) = two::<E>(&engine).await;
     let (key, terms, guard) = (key(), terms::<E>(), Guard::default());
@@ -85,150 +84,6 @@ pub async fn long_pause<E: Engine>() {
         .await
         .expect("it does not panic");
     calls.repeated(&rival.store).await;
-}
-
-/// Killed and started again: durable engines keep holds and results, others forget, as they say.
-pub async fn restart<E: Engine>() {
-    let mut engine = E::start().await;
-    let relay = Relay::to(engine.address());
-    let owner = Party::at::<E>(relay.address()).await;
-    let rival = Party::at::<E>(engine.address()).await;
-    let (work, result, terms, guard) = (key(), key(), terms::<E>(), Guard::default());
-    let done = owner.take(result, &terms, ANSWER).await;
-    let told = done
-        .finish(Value::Kept("once".into()), Duration::from_secs(600))
-        .await;
-    assert_eq!(told.expect("it is answered"), Finish::Finished);
-    let held = owner.take(work, &terms, ANSWER).await;
-    assert!(guard.write_as(&held).await);
-
-    engine.kill();
-    let down = within(
-        ANSWER,
-        "a call without a server",
-        rival.store.dyn_peek(work),
-    )
-    .await;
-    let down = down.expect_err("nobody can have answered");
-    assert!(down.is_retryable(), "{down:?}");
-    engine.run();
-    settled(&rival.store).await;
-
-    let weakened = rival.store.dyn_capabilities().weakened;
-    let again = rival.try_take(result, &terms).await;
-    let forgot_result = match &again {
-        Ok(Attempt::Done(record)) => {
-            assert_eq!(record.value, Value::Kept("once".into()));
-            false
-        }
-        Ok(Attempt::Granted(_)) => true,
-        other => panic!("neither kept nor forgotten: {other:?}"),
-    };
-    assert_eq!(
-        forgot_result,
-        weakened.may(Event::Restart, Promise::OneResult),
-        "what a restart does to results is not what `capabilities()` says"
-    );
-
-    let asked = rival.try_take(work, &terms).await;
-    let believes = held.check().is_ok();
-    let next = match asked {
-        Ok(Attempt::Granted(next)) => {
-            assert!(
-                !believes || weakened.may(Event::Restart, Promise::OneOwner),
-                "two owners"
-            );
-            next
-        }
-        Ok(Attempt::Busy(_)) => {
-            assert!(!forgot_result, "the hold was kept, the result was not");
-            // A kept hold is as good as before: its beats find the server.
-            tokio::time::sleep(E::lease()).await;
-            assert_eq!(held.check(), Ok(()));
-            relay.set(Way::Freeze);
-            rival.take(work, &terms, E::lease() * 2 + ANSWER).await
-        }
-        other => panic!("{other:?}"),
-    };
-    assert!(next.token() > held.token());
-    assert!(guard.write_as(&next).await);
-    assert!(!guard.write_as(&held).await, "the old owner writes");
-    within(E::lease() + TOLERANCE, "the loss", held.lost()).await;
-}
-
-/// Wiped in mid-lease: the next owner is granted at once, above the old one, whom the guard refuses. Where an
-/// engine does not promise that the token is above, the guard says so, and the next owner heals.
-pub async fn wipe<E: Engine>() {
-    let engine = E::start().await;
-    let (owner, rival) = two::<E>(&engine).await;
-    let (work, result, terms, guard) = (key(), key(), terms::<E>(), Guard::default());
-    let weakened = rival.store.dyn_capabilities().weakened;
-    let done = owner.take(result, &terms, ANSWER).await;
-    let told = done
-        .finish(Value::Tombstone, Duration::from_secs(600))
-        .await;
-    assert_eq!(told.expect("it is answered"), Finish::Finished);
-    // An engine may know a floor, once raised, from the record alone.
-    let falls = weakened.may(Event::Flush, Promise::RisingTokens);
-    let floor = Token::new(if falls { 1 << 52 } else { 0 }).expect("below the highest");
-    let held = owner.keeper.claim(work, None, &terms, floor).await;
-    let Ok(Attempt::Granted(held)) = held else {
-        panic!("a free key: {held:?}");
-    };
-    assert!(guard.write_as(&held).await);
-
-    engine.wipe().await;
-    let asked = rival.try_take(work, &terms).await;
-    let Ok(Attempt::Granted(mut next)) = asked else {
-        panic!("a wiped key is free: {asked:?}");
-    };
-    assert!(
-        weakened.may(Event::Flush, Promise::OneOwner),
-        "two owners after a flush, and `capabilities()` does not say so"
-    );
-    assert!(
-        matches!(
-            rival.try_take(result, &terms).await,
-            Ok(Attempt::Granted(_))
-        ) && weakened.may(Event::Flush, Promise::OneResult),
-        "a result is gone after a flush, and `capabilities()` does not say so"
-    );
-    assert_eq!(
-        next.token() <= held.token(),
-        falls,
-        "whether tokens rise over a flush is not what `capabilities()` says"
-    );
-    if falls {
-        assert!(!guard.write_as(&next).await, "tokens went back");
-        let healing = rival.keeper.heal(next, guard.high_water().await);
-        let healed = within(ANSWER, "healing", healing).await;
-        let Ok(Attempt::Granted(healed)) = healed else {
-            panic!("a claim that heals: {healed:?}");
-        };
-        assert!(healed.token() > held.token());
-        next = healed;
-    }
-    assert!(guard.write_as(&next).await);
-    assert!(!guard.write_as(&held).await, "the old owner writes");
-    let loss = within(E::lease() + TOLERANCE, "the loss", held.lost()).await;
-    assert_eq!(loss, Loss::Stolen);
-    assert_eq!(next.check(), Ok(()));
-}
-
-async fn two<E: Engine>(engine: &E) -> (Party, Party) {
-    let owner = Party::at::<E>(engine.address()).await;
-    let rival = Party::at::<E>(engine.address()).await;
-    (owner, rival)
-}
-
-/// Waits until the store has found the server again.
-pub async fn settled(store: &Arc<dyn DynClaimStore>) {
-    let found = async {
-        while store.dyn_peek(key()).await.is_err() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    within(Duration::from_secs(30), "finding the server again", found).await;
 }
 
 /// One call of each kind, on a record of its own each.

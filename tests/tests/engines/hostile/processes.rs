@@ -4,6 +4,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use system_tests::servers::Leash;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStdout, Command};
 use tower_claim::store::KeeperConnection;
@@ -73,8 +74,11 @@ pub async fn zombie<E: Engine>(other_process: &str) {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .kill_on_drop(true)
+        // A group that loses its parent is woken up by the kernel: ours may, this one keeps us.
+        .process_group(0)
         .spawn()
         .expect("it starts again");
+    let _leash = child.id().map(Leash::on);
     let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
     let pid = pid.and_then(Pid::from_raw).expect("a process id");
     let mut says = BufReader::new(child.stdout.take().expect("it is piped"));

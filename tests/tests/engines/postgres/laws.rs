@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Mutex;
-use tower_claim::conformance::Time;
+use tower_claim::conformance::{Suite, Time};
 use tower_claim_postgres::{PostgresStore, PostgresStoreBuilder};
 
 use system_tests::servers::PgBouncer;
@@ -105,7 +105,7 @@ async fn every_law_holds_behind_the_relay() {
         unit: Duration::from_millis(250),
         tolerance: Duration::from_millis(20),
     };
-    suite::behind_the_relay(time, &address(), open).await;
+    suite::behind_the_relay(Suite::new(time), &address(), open).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

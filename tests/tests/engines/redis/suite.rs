@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use system_tests::servers::Redis;
-use tower_claim::conformance::Time;
+use tower_claim::conformance::{Suite, Time};
 use tower_claim_redis::RedisStore;
 
 use super::{builder, fresh, server};
@@ -36,7 +36,7 @@ async fn every_law_holds_behind_a_slow_wire() {
         unit: Duration::from_millis(200),
         tolerance: Duration::from_millis(20),
     };
-    suite::behind_the_relay(time, &redis.address(), open).await;
+    suite::behind_the_relay(Suite::new(time), &redis.address(), open).await;
 }
 
 #[tokio::test]

@@ -1,19 +1,19 @@
-//! etcd, one node.
+//! etcd, one node and three.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::DeleteOptions;
+use etcd_client::{DeleteOptions, GetOptions};
 use futures_util::future::BoxFuture;
 use system_tests::servers::Etcd;
 use tower_claim::DynClaimStore;
 use tower_claim_etcd::EtcdStore;
 
-use crate::hostile::Engine;
+use crate::hostile::{Engine, Server, failover};
 
-pub struct Server(Etcd);
+pub struct One(Etcd);
 
-impl Engine for Server {
+impl Engine for One {
     fn start() -> BoxFuture<'static, Self> {
         Box::pin(async { Self(Etcd::start()) })
     }
@@ -34,6 +34,27 @@ impl Engine for Server {
         Duration::from_secs(5)
     }
 
+    fn reads_first() -> bool {
+        true
+    }
+
+    fn kept(&self) -> BoxFuture<'_, usize> {
+        Box::pin(async {
+            let client = etcd_client::Client::connect(self.0.addresses(), None).await;
+            let mut client = client.expect("the server runs");
+            let all = GetOptions::new().with_all_keys().with_count_only();
+            let counted = client.get("", Some(all)).await.expect("it is answered");
+            usize::try_from(counted.count()).expect("a number")
+        })
+    }
+
+    /// A nonce is remembered for a minute at least.
+    fn forgets_within() -> Duration {
+        Duration::from_secs(120)
+    }
+}
+
+impl Server for One {
     fn stop(&self) {
         self.0.process(0).stop();
     }
@@ -58,5 +79,35 @@ impl Engine for Server {
             let all = DeleteOptions::new().with_all_keys();
             client.delete("", Some(all)).await.expect("it is answered");
         })
+    }
+}
+
+/// Three nodes, of which the leader dies.
+pub struct Cluster {
+    nodes: Etcd,
+    leader: usize,
+}
+
+impl failover::Pair for Cluster {
+    type Engine = One;
+
+    fn start() -> BoxFuture<'static, Self> {
+        Box::pin(async {
+            let nodes = Etcd::with_nodes(3);
+            let leader = crate::etcd::leader(&nodes).await;
+            Self { nodes, leader }
+        })
+    }
+
+    fn primary(&self) -> String {
+        self.nodes.addresses().remove(self.leader)
+    }
+
+    /// A majority has what is answered.
+    fn cut_replication(&mut self) {}
+
+    fn promote(&mut self) -> String {
+        self.nodes.kill(self.leader);
+        self.nodes.addresses().remove((self.leader + 1) % 3)
     }
 }

@@ -4,5 +4,6 @@
 pub mod etcd;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+pub mod redb;
 #[cfg(feature = "redis")]
 pub mod redis;
