@@ -27,12 +27,15 @@ impl Process {
     pub fn start(user: Option<&str>, command: &[&str], log: &Path) -> Self {
         // `setpriv` becomes the program: the pid is the server's own.
         // A process that is stopped (a backend of PostgreSQL) does not see its parent die: it is killed itself.
+        // The next one over the same folder may not begin before the last of them is gone.
         // The kernel hangs up on a group without a parent of which one stands still.
         const WATCH: &str = r#"trap '' HUP; "$@" </dev/null >&2 & server=$!; echo $server; exec >/dev/null 2>&1
             read -r farewell
             kill -STOP $server
-            kill -KILL $server $(cat /proc/$server/task/*/children)
+            children=$(cat /proc/$server/task/*/children)
+            kill -KILL $server $children
             wait $server
+            for child in $children; do while [ -e /proc/$child/exe ]; do sleep 0.01; done; done
             case $farewell:$PWD in :*/claims-*) rm -rf "$PWD" ;; esac"#;
         let into = File::create(log).expect("a log in the server's folder");
         let mut shell = Command::new("sh");
