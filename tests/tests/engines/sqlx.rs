@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{PgConnection, PgPool, Postgres as Db, Transaction};
+use sqlx::{Connection, PgConnection, PgPool, Postgres as Db, Transaction};
+use system_tests::relay::Relay;
 use system_tests::servers::Postgres;
 use tower_claim::store::{
     Admission, Beat, ClaimRequest, Claimed, FinishRequest, LostReason, Owner, Renewed, State,
@@ -56,6 +57,18 @@ impl Shop {
             keeper: Keeper::new(store.clone()),
             store,
         })
+    }
+
+    /// `HOST:PORT` of the server.
+    fn address(&self) -> String {
+        let options = self.pool.connect_options();
+        format!("{}:{}", options.get_host(), options.get_port())
+    }
+
+    /// The pool's, by another port.
+    fn options(&self, port: u16) -> PgConnectOptions {
+        let options = self.pool.connect_options();
+        options.as_ref().clone().host("127.0.0.1").port(port)
     }
 
     async fn claim(&self, key: Key, terms: &Terms) -> Result<Claim, Box<dyn StdError>> {
@@ -265,6 +278,38 @@ async fn a_commit_whose_answer_is_missing_is_settled_by_asking() -> Outcome {
         }
     }
     assert_eq!(shop.receipts().await?, 1);
+    Ok(())
+}
+
+/// On the wire: the server gets the COMMIT, or does not, and its client is cut off before any answer.
+#[tokio::test]
+async fn a_connection_cut_between_commit_and_reply_is_settled_by_asking() -> Outcome {
+    let shop = Shop::open(4).await?;
+    let relay = Relay::to(shop.address());
+    let options = shop.options(relay.port());
+    for arrives in [true, false] {
+        let mut line = PgConnection::connect_with(&options).await?;
+        let key = key(&format!("arrives: {arrives}"));
+        let claim = shop.claim(key, &a_second()?).await?;
+        let mut tx = line.begin().await?;
+        write(&mut tx).await?;
+        let finishing = claim.begin_finish()?;
+        shop.finish_in(&mut tx, &finishing).await?;
+        match arrives {
+            true => relay.cut_after(0),
+            false => relay.cut(),
+        }
+        let committed = tx.commit().await;
+        assert!(committed.is_err(), "the client cannot know: {committed:?}");
+        assert!(!relay.call_off(), "the cut fell on the COMMIT");
+        let (settled, state) = match arrives {
+            true => (Settled::Committed, State::Done),
+            false => (Settled::RolledBack, State::Free),
+        };
+        assert_eq!(finishing.in_doubt().await?, settled);
+        assert_eq!(shop.state(key).await?, state);
+        assert_eq!(shop.receipts().await?, 1, "only what arrived");
+    }
     Ok(())
 }
 

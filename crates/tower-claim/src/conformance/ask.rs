@@ -3,7 +3,7 @@
 use super::bench::Bench;
 use super::law::Judged;
 use crate::store::{ClaimRequest, Claimed, Grant, Owner, StoreTime};
-use crate::{Fingerprint, Key, Nonce, Settings, Token};
+use crate::{Fingerprint, Key, Nonce, Settings, StoreError, Token};
 
 /// A claim with a fresh nonce, a lease of 2 units, no fingerprint, no floor, and a long `not_after`.
 pub(super) struct Ask<'a> {
@@ -67,6 +67,11 @@ impl<'a> Ask<'a> {
     }
 
     pub(super) async fn send(self) -> Judged<Claimed> {
+        Ok(self.try_send().await?)
+    }
+
+    /// For laws about a claim that must fail.
+    pub(super) async fn try_send(self) -> Result<Claimed, StoreError> {
         let request = ClaimRequest {
             key: self.key,
             nonce: self.nonce,
@@ -75,7 +80,7 @@ impl<'a> Ask<'a> {
             floor: self.floor,
             not_after: self.not_after,
         };
-        Ok(self.bench.store.dyn_claim(request).await?)
+        self.bench.store.dyn_claim(request).await
     }
 
     /// Sends it; anything but a grant breaks the law.

@@ -85,6 +85,11 @@ impl Bench {
         self.schedule.at(step).await
     }
 
+    /// What follows is bound to no step: it is about much, or many, and a slow engine is not a wrong one.
+    pub(super) fn unhurried(&self) -> Judged {
+        self.schedule.only_wait()
+    }
+
     pub(super) fn ask(&self, key: Key) -> Ask<'_> {
         Ask::new(self, key)
     }

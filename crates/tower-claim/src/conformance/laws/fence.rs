@@ -26,6 +26,8 @@ laws![FenceBench;
     the_high_water_mark_heals,
     two_resources_do_not_meet,
     racing_writes_leave_the_highest_mark,
+    the_last_token_is_admitted_until_a_floor_bars_it,
+    names_that_look_alike_are_told_apart,
 ];
 
 async fn a_first_write_is_admitted(b: &FenceBench) -> Judged {
@@ -174,6 +176,33 @@ async fn racing_writes_leave_the_highest_mark(b: &FenceBench) -> Judged {
     let high = b.store.dyn_high_water(&r).await?;
     ensure!(high == t(8), "8 was admitted, the mark is {high}");
     stale(b.store.dyn_admit(&r, t(7), n(7)).await, 8)
+}
+
+async fn the_last_token_is_admitted_until_a_floor_bars_it(b: &FenceBench) -> Judged {
+    let r = b.resource();
+    let last = Token::MAX;
+    b.store.dyn_raise_floor(&r, t(last.get() - 1)).await?;
+    admitted(b.store.dyn_admit(&r, last, n(1)).await)?;
+    let high = b.store.dyn_high_water(&r).await?;
+    ensure!(high == last, "the mark is {last}, not {high}");
+    b.store.dyn_raise_floor(&r, last).await?;
+    stale(b.store.dyn_admit(&r, last, n(1)).await, last.get())
+}
+
+/// By case, by blanks at the end, by how an accent is written, by length.
+async fn names_that_look_alike_are_told_apart(b: &FenceBench) -> Judged {
+    let r = b.resource();
+    let long = "x".repeat(4096);
+    let ends = [
+        "a", "A", "a ", " a", "é", "e\u{301}", "'", "\\", "%", "\n", &long,
+    ];
+    for (i, end) in ends.iter().enumerate() {
+        let name = format!("{r}{end}");
+        let high = b.store.dyn_high_water(&name).await?;
+        ensure!(high == Token::ZERO, "{end:?} is another's: {high}");
+        admitted(b.store.dyn_admit(&name, t(100 - i as u64), n(1)).await)?;
+    }
+    Ok(())
 }
 
 fn t(token: u64) -> Token {

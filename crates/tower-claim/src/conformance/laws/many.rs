@@ -240,13 +240,13 @@ async fn a_release_of_many_frees_every_key(b: &ManyBench) -> Judged {
     Ok(())
 }
 
-fn keys(b: &ManyBench, n: usize) -> Vec<Key> {
+pub(super) fn keys(b: &ManyBench, n: usize) -> Vec<Key> {
     let mut keys: Vec<_> = (0..n).map(|_| b.key()).collect();
     keys.sort_unstable();
     keys
 }
 
-fn giving_back(b: &ManyBench, key: Key, nonce: Nonce) -> ReleaseRequest {
+pub(super) fn giving_back(b: &ManyBench, key: Key, nonce: Nonce) -> ReleaseRequest {
     ReleaseRequest {
         key,
         nonce,
@@ -273,11 +273,11 @@ async fn send(
     Ok(b.power.dyn_claim_many(request).await?)
 }
 
-async fn many(b: &ManyBench, keys: &[Key], nonce: Nonce) -> Judged<ClaimedMany> {
+pub(super) async fn many(b: &ManyBench, keys: &[Key], nonce: Nonce) -> Judged<ClaimedMany> {
     send(b, keys, nonce, &b.lease(2), Token::ZERO, b.far()).await
 }
 
-async fn granted(b: &ManyBench, keys: &[Key]) -> Judged<Vec<Owner>> {
+pub(super) async fn granted(b: &ManyBench, keys: &[Key]) -> Judged<Vec<Owner>> {
     let nonce = b.nonce();
     let token = grant(many(b, keys, nonce).await?)?.token;
     let owners = keys.iter().map(|&key| Owner { key, nonce, token });

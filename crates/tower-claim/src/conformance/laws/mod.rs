@@ -1,14 +1,18 @@
 //! The laws, in files by operation.
 
+mod admin_after;
 mod admin_break;
 mod admin_resolve;
 mod claim;
 mod claim_lapse;
 mod claim_nonce;
 mod claim_token;
+mod crowds;
+mod extremes;
 mod fence;
 mod finish;
 mod many;
+mod many_sizes;
 mod mark;
 mod peek;
 mod release;
@@ -34,16 +38,19 @@ pub(super) fn claim_store() -> Vec<&'static Law<Bench>> {
         release::LAWS,
         watch::LAWS,
         peek::LAWS,
+        extremes::LAWS,
+        crowds::LAWS,
     ];
     files.into_iter().flatten().collect()
 }
 
 pub(super) fn claim_many() -> Vec<&'static Law<ManyBench>> {
-    many::LAWS.iter().collect()
+    let files = [many::LAWS, many_sizes::LAWS];
+    files.into_iter().flatten().collect()
 }
 
 pub(super) fn claim_admin() -> Vec<&'static Law<AdminBench>> {
-    let files = [admin_resolve::LAWS, admin_break::LAWS];
+    let files = [admin_resolve::LAWS, admin_break::LAWS, admin_after::LAWS];
     files.into_iter().flatten().collect()
 }
 

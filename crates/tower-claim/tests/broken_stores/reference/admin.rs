@@ -12,6 +12,9 @@ impl Records {
         let flaw = self.flaw;
         let keys = self.map.keys().copied();
         let mut rest: Vec<_> = keys.filter(|key| Some(*key) >= from).collect();
+        if flaw == "a scan shows held keys only" {
+            rest.retain(|key| self.map[key].state == State::Held);
+        }
         if flaw == "a scan ignores its limit" {
             let records = rest.iter().filter_map(|key| self.view(*key)).collect();
             return ScanPage {

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use tower_claim::store::{
     Busy, ClaimRequest, Claimed, Cooling, DoneRecord, Grant, StoreTime, Unknown, Value,
 };
-use tower_claim::{Fingerprint, LapsePolicy, Token};
+use tower_claim::{Fingerprint, LapsePolicy, Settings, StoreError, Token};
 
-use super::{Record, Records, State};
+use super::{LONGEST, Record, Records, State};
 
 pub(super) fn time(at: StoreTime) -> Duration {
     Duration::from_micros(at.as_micros())
@@ -21,17 +22,23 @@ pub(super) enum Judgement {
 }
 
 impl Records {
-    pub(super) fn claim(&mut self, request: ClaimRequest<'_>) -> Claimed {
-        match self.judge(&request) {
-            Judgement::Answer(answer) => answer,
-            Judgement::TakeOver => Claimed::Granted(self.grant(&request, true)),
-            Judgement::Grant => Claimed::Granted(self.grant(&request, false)),
+    pub(super) fn claim(&mut self, request: ClaimRequest<'_>) -> Result<Claimed, StoreError> {
+        let takes_over = match self.judge(&request) {
+            Judgement::Answer(answer) => return Ok(answer),
+            Judgement::TakeOver => true,
+            Judgement::Grant => false,
+        };
+        let last = self.get(request.key).token.max(request.floor);
+        if last == Token::MAX && !self.breaks("the last token is granted again") {
+            return Err(StoreError::Unsupported("no token is left"));
         }
+        Ok(Claimed::Granted(self.grant(&request, takes_over)))
     }
 
     pub(super) fn judge(&mut self, request: &ClaimRequest<'_>) -> Judgement {
         let now = self.now;
-        let late = now > time(request.not_after) && !self.breaks("not_after is ignored");
+        let late = now > time(request.not_after) && !self.breaks("not_after is ignored")
+            || request.not_after == StoreTime::NEVER && self.breaks("never is the past");
         if late || self.breaks("every not_after has passed") {
             return Judgement::Answer(Claimed::TooLate);
         }
@@ -104,7 +111,7 @@ impl Records {
         record.nonce = request.nonce;
         record.token = token;
         record.fingerprint = request.fingerprint;
-        record.terms = request.settings.clone();
+        record.terms = record.terms_of(request.settings);
         record.granted = now;
         record.last_beat = now;
         record.progress = 0;
@@ -125,6 +132,24 @@ impl Records {
 }
 
 impl Record {
+    fn terms_of(&self, asked: &Settings) -> Settings {
+        let span = |span: Duration| match self.flaw {
+            "a span without end is none" if span == Duration::MAX => Duration::ZERO,
+            "100 years are too long" if span >= LONGEST / 10 => LONGEST / 1000,
+            _ => span.min(LONGEST),
+        };
+        let mut terms = asked.clone();
+        terms.lease = span(asked.lease);
+        terms.cooling = span(asked.cooling);
+        terms.min_hold = span(asked.min_hold);
+        terms.unfinished_keep = span(asked.unfinished_keep);
+        if self.breaks("labels are ASCII") {
+            let ascii: String = asked.label.chars().filter(char::is_ascii).collect();
+            terms.label = ascii.into();
+        }
+        terms
+    }
+
     fn mine(&mut self, now: Duration) -> Option<Claimed> {
         let full = self.terms.lease;
         if self.breaks("the same nonce is busy") {
@@ -153,6 +178,10 @@ impl Record {
         let Some(&(when, nth)) = self.spent.get(&request.nonce) else {
             return false;
         };
+        let never = request.not_after == StoreTime::NEVER;
+        if never && self.breaks("a nonce that is never too late is forgotten") {
+            return false;
+        }
         let short = self.breaks("a spent nonce is remembered for one lease");
         let few = self.breaks("only the last two spent nonces are remembered");
         !(short && now > when + request.settings.lease || few && nth + 2 < self.spent.len())
@@ -221,6 +250,18 @@ impl Record {
         })
     }
 
+    fn body(&self, body: &Bytes) -> Value {
+        let len = match self.flaw {
+            "an empty body is answered as a tombstone" if body.is_empty() => {
+                return Value::Tombstone;
+            }
+            "a body ends at its first zero" => body.iter().position(|byte| *byte == 0),
+            "a body is cut at 64 KiB" => Some(1 << 16),
+            _ => None,
+        };
+        Value::Kept(body.slice(..len.unwrap_or(body.len()).min(body.len())))
+    }
+
     pub(super) fn done(
         &self,
         value: &Value,
@@ -228,14 +269,16 @@ impl Record {
         same_fingerprint: bool,
         now: Duration,
     ) -> DoneRecord {
-        let tombstone = *value == Value::Tombstone;
         let silent = self.breaks("done tells no age");
         DoneRecord {
             token: self.token,
             same_fingerprint,
-            value: match tombstone && self.breaks("a tombstone is answered as an empty body") {
-                true => Value::Kept(Default::default()),
-                false => value.clone(),
+            value: match value {
+                Value::Tombstone if self.breaks("a tombstone is answered as an empty body") => {
+                    Value::Kept(Default::default())
+                }
+                Value::Kept(body) => self.body(body),
+                _ => value.clone(),
             },
             finished: if silent {
                 Duration::ZERO

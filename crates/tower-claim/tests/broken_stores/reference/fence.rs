@@ -35,15 +35,11 @@ impl ReferenceFence {
 
     fn with<T>(&self, resource: &str, act: impl FnOnce(&mut Mark) -> T) -> T {
         let resource = match self.flaw {
-            "all resources are one" => "",
-            _ => resource,
+            "all resources are one" => String::new(),
+            "names are trimmed" => resource.trim().to_owned(),
+            _ => resource.to_owned(),
         };
-        act(self
-            .marks
-            .lock()
-            .unwrap()
-            .entry(resource.to_owned())
-            .or_insert(UNSEEN))
+        act(self.marks.lock().unwrap().entry(resource).or_insert(UNSEEN))
     }
 
     fn judge(&self, mark: Mark, token: Token, nonce: Nonce) -> Admission {
@@ -52,6 +48,9 @@ impl ReferenceFence {
         let of_nonce = mark.nonce == Some(nonce);
         match token.cmp(&high) {
             _ if flaw == "nothing is admitted" => Admission::Stale { high },
+            _ if flaw == "the last token is refused" && token == Token::MAX => {
+                Admission::Stale { high }
+            }
             std::cmp::Ordering::Less => match flaw {
                 "a stale token is admitted" => Admission::Admitted,
                 "the holder's nonce admits any token" if of_nonce => Admission::Admitted,

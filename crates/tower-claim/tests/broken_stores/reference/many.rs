@@ -106,6 +106,9 @@ fn single<'a>(
 
 impl ClaimMany for Reference {
     async fn claim_many(&self, request: ClaimManyRequest<'_>) -> Result<ClaimedMany, StoreError> {
+        if request.keys.len() == 1 && self.breaks("one key is not several") {
+            return Err(StoreError::Unsupported("one key as several"));
+        }
         let answer = if self.breaks("several keys are looked at, then taken") {
             let looked = self.records().look(&request);
             tokio::task::yield_now().await;
@@ -123,10 +126,15 @@ impl ClaimMany for Reference {
     }
 
     async fn release_many(&self, requests: &[ReleaseRequest]) -> Result<Vec<Release>, StoreError> {
+        if requests.is_empty() && self.breaks("a release of none is an error") {
+            return Err(StoreError::Unsupported("no release"));
+        }
         let mut records = self.records();
         let mut answers: Vec<_> = requests
             .iter()
-            .map(|request| match self.flaw {
+            .enumerate()
+            .map(|(i, request)| match self.flaw {
+                "beyond sixteen keys none is given back" if i >= 16 => Release::Already,
                 "many releases free the first only" if request.key != requests[0].key => {
                     Release::Released
                 }

@@ -7,7 +7,7 @@ use tower_claim::store::{
 };
 
 use super::claim::time;
-use super::{Record, Records, State};
+use super::{LONGEST, Record, Records, State};
 
 impl Records {
     /// The record, if this owner holds it, by the rules of this operation.
@@ -58,7 +58,14 @@ impl Records {
             Ok(record) => {
                 record.last_beat = now;
                 if flaw != "a beat carries no progress" {
-                    record.progress = beat.progress;
+                    let told = match flaw {
+                        "progress is kept as a double" => beat.progress as f64 as u64,
+                        _ => beat.progress,
+                    };
+                    record.progress = match flaw {
+                        "a late beat turns progress back" => told,
+                        _ => told.max(record.progress),
+                    };
                 }
                 record.end = match flaw {
                     "a renewal renews nothing" => record.end,
@@ -119,7 +126,7 @@ impl Records {
         } else if !(nonce && token || broken) {
             return Finish::Lost;
         }
-        let until = now + request.keep;
+        let until = now + request.keep.min(LONGEST);
         match &mut record.state {
             State::Done { value, until: kept } => match flaw {
                 "a finish repeated is lost" => return Finish::Lost,

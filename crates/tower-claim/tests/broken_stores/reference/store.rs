@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use tower_claim::store::{
-    Beat, Capabilities, ClaimRequest, Claimed, Finish, FinishRequest, Marked, Owner, RecordView,
-    Release, ReleaseRequest, Renewed, StoreTime, Watched,
+    Beat, Capabilities, ClaimRequest, Claimed, Finish, FinishRequest, LostReason, Marked, Owner,
+    RecordView, Release, ReleaseRequest, Renewed, StoreTime, Watched,
 };
 use tower_claim::{ClaimStore, Clock, DynClaimStore, Key, StoreError, Token};
 
@@ -33,7 +33,7 @@ impl ClaimStore for Reference {
         }
         let answer = self.records().claim(request);
         self.wake();
-        Ok(answer)
+        answer
     }
 
     async fn renew(&self, beats: &[Beat]) -> Result<Vec<Renewed>, StoreError> {
@@ -46,6 +46,10 @@ impl ClaimStore for Reference {
             false => beats,
         };
         let mut answers: Vec<_> = applied.iter().map(|beat| records.beat(beat)).collect();
+        if self.breaks("beyond 256 beats all are lost") {
+            let beyond = answers.iter_mut().skip(256);
+            beyond.for_each(|answer| *answer = Renewed::Lost(LostReason::Superseded));
+        }
         if self.breaks("beats are answered in reverse") {
             answers.reverse();
         }
