@@ -101,8 +101,10 @@ impl Seen {
     pub(crate) fn take(&mut self, read: &Read<'_>) -> Result<(), Bad> {
         let number = || {
             let bytes = read.value.try_into().map_err(|_| Bad::Truncated)?;
-            Ok(u64::from_be_bytes(bytes).min(StoreTime::NEVER.as_micros() >> 14))
+            Ok(u64::from_be_bytes(bytes))
         };
+        // Sums of instants must not overflow.
+        let instant = || Ok::<_, Bad>(number()?.min(StoreTime::NEVER.as_micros() >> 14));
         match read.name {
             "r" => {
                 let record = decode(read.value, read.revision)?;
@@ -113,8 +115,8 @@ impl Seen {
                 });
             }
             LIVE => self.live = Some(read.lease),
-            "cool" => self.cool = Some(number()?),
-            "wait" => self.wait = Some(number()?),
+            "cool" => self.cool = Some(instant()?),
+            "wait" => self.wait = Some(instant()?),
             "floor" => {
                 let token = Token::new(number()?).ok_or(Bad::Field("floor"))?;
                 self.floor = Some((token, read.revision));

@@ -48,7 +48,7 @@ pub struct ClaimRequest<'a> {
 pub struct Beat {
     /// Whose hold.
     pub owner: Owner,
-    /// The work's progress, kept for the next owner.
+    /// The work's progress, kept for the next owner. Engines keep 2^63 − 1 at most.
     pub progress: u64,
 }
 

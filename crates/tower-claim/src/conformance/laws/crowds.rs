@@ -1,6 +1,6 @@
 //! Many at once: beats in one call, watchers of one key and of many.
 
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::{join, join_all, try_join_all};
 
 use crate::conformance::bench::Bench;
 use crate::conformance::law::Judged;
@@ -71,17 +71,20 @@ async fn a_hundred_watchers_of_one_key_are_woken(b: &Bench) -> Judged {
 async fn watchers_of_many_keys_are_each_told_their_own(b: &Bench) -> Judged {
     b.unhurried()?;
     let owners = owners(b, 20).await?;
-    let mut watching = Vec::new();
-    for owner in &owners {
-        watching.push(begun(b, *owner).await?);
-    }
-    for (n, owner) in owners.iter().enumerate() {
-        match n % 2 {
-            0 => b.finished(*owner, "result", 60).await?,
-            _ => b.release(*owner).await.map(drop)?,
+    let mut watching: Vec<_> = owners.iter().map(|owner| b.watch(*owner)).collect();
+    // All are polled all the while: one that is left alone in the middle of its look keeps its connection.
+    let seen = join_all(watching.iter_mut().map(|watching| b.woken(watching)));
+    let ends = async {
+        for (n, owner) in owners.iter().enumerate() {
+            match n % 2 {
+                0 => b.finished(*owner, "result", 60).await?,
+                _ => b.release(*owner).await.map(drop)?,
+            }
         }
-    }
-    let seen = join_all(watching.iter_mut().map(|watching| b.woken(watching))).await;
+        Ok(())
+    };
+    let (seen, ended): (_, Judged) = join(seen, ends).await;
+    ended?;
     for (n, (seen, owner)) in seen.into_iter().zip(owners).enumerate() {
         match n % 2 {
             0 => {

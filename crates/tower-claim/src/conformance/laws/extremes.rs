@@ -132,19 +132,16 @@ async fn progress_never_goes_back(b: &Bench) -> Judged {
     progresses(b, &[(9, 9), (3, 9), (10, 10), (0, 10)]).await
 }
 
-/// Beyond a double's, and beyond a signed number's.
+/// Beyond a double's. More than a signed number holds, an engine need not keep.
 async fn the_highest_progress_is_kept_whole(b: &Bench) -> Judged {
-    let (double, signed) = (1 << 53, 1 << 63);
+    let (double, highest) = (1 << 53, (1 << 63) - 1);
     let steps = [
         (double, double),
         (double + 1, double + 1),
         (double, double + 1),
-        (signed - 1, signed - 1),
-        (signed, signed),
-        (9, signed),
-        (signed + 1, signed + 1),
-        (u64::MAX, u64::MAX),
-        (u64::MAX - 1, u64::MAX),
+        (highest - 1, highest - 1),
+        (highest, highest),
+        (9, highest),
     ];
     progresses(b, &steps).await
 }

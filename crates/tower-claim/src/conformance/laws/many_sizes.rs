@@ -8,7 +8,7 @@ use super::many::{giving_back, granted, keys, many};
 
 laws![ManyBench;
     one_key_is_claimed_as_several,
-    twenty_keys_are_claimed_and_given_back_together,
+    sixteen_keys_are_claimed_and_given_back_together,
     a_release_of_none_is_answered_empty,
     a_release_of_many_leaves_what_ended_alone,
 ];
@@ -28,9 +28,9 @@ async fn one_key_is_claimed_as_several(b: &ManyBench) -> Judged {
     Ok(())
 }
 
-async fn twenty_keys_are_claimed_and_given_back_together(b: &ManyBench) -> Judged {
+async fn sixteen_keys_are_claimed_and_given_back_together(b: &ManyBench) -> Judged {
     b.unhurried()?;
-    let keys = keys(b, 20);
+    let keys = keys(b, 16);
     for _ in 0..2 {
         let owners = granted(b, &keys).await?;
         let last = owners[owners.len() - 1];

@@ -134,7 +134,7 @@ impl ClaimMany for Reference {
             .iter()
             .enumerate()
             .map(|(i, request)| match self.flaw {
-                "beyond sixteen keys none is given back" if i >= 16 => Release::Already,
+                "beyond eight keys none is given back" if i >= 8 => Release::Already,
                 "many releases free the first only" if request.key != requests[0].key => {
                     Release::Released
                 }
