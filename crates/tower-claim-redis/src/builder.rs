@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::check::Wanted;
 use crate::target::Connection;
 
-/// Builds a [`RedisStore`]. Made by [`RedisStore::builder`].
+/// Builds a [`RedisStore`](crate::RedisStore). Made by [`RedisStore::builder`](crate::RedisStore::builder).
 ///
 /// Say where the server is: [`url`](Self::url), [`cluster`](Self::cluster), [`sentinel`](Self::sentinel), or
 /// a [`connection`](Self::connection) of your own.
