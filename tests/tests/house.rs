@@ -23,6 +23,8 @@ const ALLOWED: &[&str] = &[
     "0BSD",
     "CC0-1.0",
     "BSL-1.0",
+    // Mozilla's list of certificate authorities: data, under a permissive licence.
+    "CDLA-Permissive-2.0",
 ];
 
 fn metadata() -> &'static Value {
