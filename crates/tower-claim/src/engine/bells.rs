@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::future::{Either, select};
+use futures_util::future::select;
 use tokio::sync::Notify;
 
 use crate::record::Watching;
@@ -21,8 +21,11 @@ use crate::{Key, StoreError, Token};
 /// since a notification may be lost. All who wait hear what it saw.
 #[derive(Default)]
 pub struct Bells {
-    bells: Mutex<HashMap<(Key, Token), Bell>>,
+    bells: Mutex<Hung>,
 }
+
+/// By key first: a notification names a key, and must not walk over all that is watched.
+type Hung = HashMap<Key, HashMap<Token, Bell>>;
 
 #[derive(Default)]
 struct Bell {
@@ -45,23 +48,21 @@ impl Bells {
 
     /// Something happened to this key.
     pub fn ring(&self, key: &Key) {
-        for ((of, _), bell) in self.lock().iter() {
-            if of == key {
-                bell.shared.rung.notify_one();
-            }
+        for bell in self.lock().get(key).into_iter().flat_map(HashMap::values) {
+            bell.shared.rung.notify_one();
         }
     }
 
     /// Notifications may have been missed: whoever looks, looks again.
     pub fn ring_all(&self) {
-        for bell in self.lock().values() {
+        for bell in self.lock().values().flat_map(HashMap::values) {
             bell.shared.rung.notify_one();
         }
     }
 
     /// Holds that somebody waits for.
     pub fn watched(&self) -> usize {
-        self.lock().len()
+        self.lock().values().map(HashMap::len).sum()
     }
 
     /// Waits until the hold is over. `look` asks the engine; `now` is the engine's time, as well as it is
@@ -97,7 +98,7 @@ impl Bells {
             let pause = match look().await {
                 Ok(Watching::Over(watched)) => {
                     *seen = Some(watched.clone());
-                    self.lock().remove(&(key, token));
+                    take_down(&mut self.lock(), (key, token));
                     return Ok(watched);
                 }
                 Ok(Watching::Until(lapse)) => {
@@ -113,13 +114,11 @@ impl Bells {
                 }
             };
             let sleep = pin!(tokio::time::sleep(pause));
-            match select(pin!(seat.shared.rung.notified()), sleep).await {
-                Either::Left(_) | Either::Right(_) => {}
-            }
+            select(pin!(seat.shared.rung.notified()), sleep).await;
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<(Key, Token), Bell>> {
+    fn lock(&self) -> MutexGuard<'_, Hung> {
         self.bells.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -129,6 +128,19 @@ impl fmt::Debug for Bells {
         f.debug_struct("Bells")
             .field("watched", &self.watched())
             .finish_non_exhaustive()
+    }
+}
+
+fn take_down(all: &mut Hung, (key, token): (Key, Token)) {
+    if let Some(bells) = all.get_mut(&key) {
+        bells.remove(&token);
+        if bells.is_empty() {
+            all.remove(&key);
+        }
+    }
+    if all.is_empty() {
+        // A table keeps the size of its busiest hour; an empty one costs nothing.
+        *all = HashMap::new();
     }
 }
 
@@ -142,7 +154,8 @@ struct Seat<'a> {
 impl<'a> Seat<'a> {
     fn take(bells: &'a Bells, hold: (Key, Token)) -> Self {
         let mut all = bells.lock();
-        let bell = all.entry(hold).or_default();
+        let (key, token) = hold;
+        let bell = all.entry(key).or_default().entry(token).or_default();
         bell.waiting += 1;
         let shared = Arc::clone(&bell.shared);
         Self {
@@ -156,7 +169,9 @@ impl<'a> Seat<'a> {
 impl Drop for Seat<'_> {
     fn drop(&mut self) {
         let mut all = self.bells.lock();
-        let Some(bell) = all.get_mut(&self.hold) else {
+        let (key, token) = self.hold;
+        let bell = all.get_mut(&key).and_then(|bells| bells.get_mut(&token));
+        let Some(bell) = bell else {
             return;
         };
         // The hold is over for this seat's bell; the one that hangs there now may be of newcomers.
@@ -165,11 +180,7 @@ impl Drop for Seat<'_> {
         }
         bell.waiting -= 1;
         if bell.waiting == 0 {
-            all.remove(&self.hold);
-        }
-        if all.is_empty() {
-            // A table keeps the size of its busiest hour; an empty one costs nothing.
-            *all = HashMap::new();
+            take_down(&mut all, self.hold);
         }
     }
 }
@@ -229,6 +240,33 @@ mod tests {
         );
         assert_eq!(engine.asked.load(Ordering::Relaxed), 2);
         assert_eq!(bells.watched(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_rings_for_each_of_its_holds_and_for_no_other_key() {
+        let bells = Bells::new();
+        let looks = [const { AtomicU32::new(0) }; 3];
+        let other = Key::from_bytes([8; 32]);
+        let next = Token::new(1).unwrap();
+        let holds = [(KEY, TOKEN), (KEY, next), (other, TOKEN)];
+        let watching = holds.iter().zip(&looks).map(|((key, token), looked)| {
+            let look = || async {
+                looked.fetch_add(1, Ordering::Relaxed);
+                Ok(Watching::Until(StoreTime::NEVER))
+            };
+            bells.watch(*key, *token, MINUTE, || StoreTime::from_micros(0), look)
+        });
+        let all = tokio::time::timeout(MINUTE / 2, join_all(watching));
+        let ring = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert_eq!(bells.watched(), 3);
+            bells.ring(&KEY);
+        };
+        let (over, ()) = tokio::join!(all, ring);
+        assert!(over.is_err(), "none of the holds is over");
+        let looked = looks.each_ref().map(|looks| looks.load(Ordering::Relaxed));
+        assert_eq!(looked, [2, 2, 1]);
+        assert_eq!(bells.watched(), 0, "all have left");
     }
 
     #[tokio::test(start_paused = true)]
