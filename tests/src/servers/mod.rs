@@ -14,6 +14,7 @@ pub use etcd::Etcd;
 pub use leash::Leash;
 pub use moved_clock::MovedClock;
 pub use pgbouncer::PgBouncer;
+pub use place::free_port;
 pub use postgres::Postgres;
 pub use process::Process;
 pub use redis::Redis;

@@ -3,14 +3,33 @@
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// A port that nobody listens on just now.
-pub(super) fn free_port() -> u16 {
-    let socket = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
-    socket.local_addr().expect("it is bound").port()
+/// A port of loopback that nobody listens on just now, and that this process is given once.
+///
+/// Not one that the system chooses: until its server listens, the system may give it to another server, or to
+/// a connection that goes out. Linux takes those from 32,768 on.
+///
+/// # Panics
+///
+/// Where all are taken.
+pub fn free_port() -> u16 {
+    const FIRST: u32 = 20_000;
+    const COUNT: u32 = 12_000;
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    // Tests of two processes begin at places far apart.
+    let start = std::process::id().wrapping_mul(131);
+    for _ in 0..COUNT {
+        let nth = start.wrapping_add(GIVEN.fetch_add(1, Ordering::Relaxed));
+        let port = u16::try_from(FIRST + nth % COUNT).expect("below 32,768");
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("loopback has no free port from {FIRST} on");
 }
 
 /// A folder that goes with the test, and that `user` may write to.

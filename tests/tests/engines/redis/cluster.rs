@@ -1,11 +1,10 @@
 //! A cluster of three private primaries.
 
-use std::net::TcpListener;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use system_tests::servers::Redis;
+use system_tests::servers::{Redis, free_port};
 use tower_claim::store::{
     Beat, ClaimMany, ClaimManyRequest, ClaimedMany, Finish, FinishRequest, MultiKey, Renewed,
     Value, Watched,
@@ -38,16 +37,11 @@ async fn connect(node: &Redis) -> MultiplexedConnection {
     client.get_multiplexed_async_connection().await.unwrap()
 }
 
-fn free_port() -> String {
-    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-    socket.local_addr().unwrap().port().to_string()
-}
-
 async fn start() -> Cluster {
     let mut buses = Vec::new();
     let mut nodes = Vec::new();
     for _ in 0..3 {
-        let bus = free_port();
+        let bus = free_port().to_string();
         nodes.push(Redis::with(&[
             "--save",
             "",
