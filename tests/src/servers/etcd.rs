@@ -1,6 +1,8 @@
 //! etcd, one node or three.
 
+use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -111,9 +113,9 @@ impl Etcd {
             &data,
             "--unsafe-no-fsync",
             "--heartbeat-interval",
-            "20",
+            "50",
             "--election-timeout",
-            "200",
+            "600",
             "--listen-client-urls",
             &client,
             "--advertise-client-urls",
@@ -140,8 +142,21 @@ impl Node {
         format!("127.0.0.1:{}", self.client)
     }
 
+    /// There is a leader, and it answers.
+    fn is_healthy(&self) -> bool {
+        let ask = || {
+            let mut socket = TcpStream::connect(self.address())?;
+            socket.set_read_timeout(Some(Duration::from_secs(1)))?;
+            socket.write_all(b"GET /health HTTP/1.0\r\n\r\n")?;
+            let mut answer = String::new();
+            socket.read_to_string(&mut answer)?;
+            Ok::<_, std::io::Error>(answer.contains(r#""health":"true""#))
+        };
+        ask().unwrap_or(false)
+    }
+
     fn wait(&self) {
         let log = self.folder.path().join("log");
-        wait_for("etcd", &log, || TcpStream::connect(self.address()).is_ok());
+        wait_for("etcd", &log, || self.is_healthy());
     }
 }
