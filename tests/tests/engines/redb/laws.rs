@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use tempfile::TempDir;
-use tower_claim::conformance::{Report, Suite, Time, Trouble};
+use tower_claim::conformance::{Suite, Time};
 use tower_claim::testing::ManualClock;
 use tower_claim::{ClaimStore, Clock};
 use tower_claim_redb::RedbStore;
 
-use crate::suite::{QUICK, guard_laws};
+use crate::suite::{QUICK, guard_laws, held, plain_and_troubled};
 
 /// Steps in which a whole file is read page by page, also on a busy machine.
 const SCANS: Time = Time::Real {
@@ -53,13 +53,10 @@ async fn every_law_holds_on_real_time() {
     let folder = Folder::new();
     let open = || RedbStore::open(folder.file()).expect("a new file");
     let store = open();
-    let each = [None].into_iter().chain(Trouble::ALL.map(Some));
-    let all = each.map(async |trouble| {
-        let suite = |time| {
-            let plain = Suite::new(time);
-            trouble.map_or(plain.clone(), |trouble| plain.behind(trouble))
-        };
-        let (quick, scans, scanned) = (suite(QUICK), suite(SCANS), open());
+    let quick = plain_and_troubled(Suite::new(QUICK));
+    let all = quick.zip(plain_and_troubled(Suite::new(SCANS)));
+    let all = all.map(async |(quick, scans)| {
+        let scanned = open();
         tokio::join!(
             quick.claim_store(async || store.clone()),
             quick.claim_many(async || store.clone()),
@@ -73,39 +70,23 @@ async fn every_law_holds_on_real_time() {
     }
 }
 
-/// The report is seen with `--nocapture`.
-fn held(report: Report) {
-    println!("{report}");
-    report.assert();
-}
-
+/// A file for each law: the laws set the clock, and a wall clock set ahead stays in the file.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_law_holds_by_hand() {
-    by_hand(None).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn every_law_holds_by_hand_behind_each_trouble() {
-    for trouble in Trouble::ALL {
-        by_hand(Some(trouble)).await;
-    }
-}
-
-/// A file for each law: the laws set the clock, and a wall clock set ahead stays in the file.
-async fn by_hand(trouble: Option<Trouble>) {
-    let folder = Folder::new();
-    let clock = ManualClock::new();
-    let suite = Suite::new(Time::Manual(clock.clone()));
-    let suite = trouble.map_or(suite.clone(), |trouble| suite.behind(trouble));
+    let (folder, clock) = (Folder::new(), ManualClock::new());
+    let time = Time::Manual(clock.clone());
     let clock: Arc<dyn Clock> = Arc::new(clock);
     let open = async || {
         let store = RedbStore::builder().clock(Arc::clone(&clock));
         let store = store.poll(Duration::from_millis(5));
         store.open(folder.file()).expect("a new file")
     };
-    held(suite.claim_store(open).await);
-    held(suite.claim_many(open).await);
-    held(suite.claim_admin(open).await);
+    // One after the other: they share the clock.
+    for suite in plain_and_troubled(Suite::new(time)) {
+        held(suite.claim_store(&open).await);
+        held(suite.claim_many(&open).await);
+        held(suite.claim_admin(&open).await);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
