@@ -14,12 +14,7 @@ pub(crate) const MOST_KEYS: usize = 16;
 
 impl ClaimMany for EtcdStore {
     async fn claim_many(&self, request: ClaimManyRequest<'_>) -> Result<ClaimedMany, StoreError> {
-        let sorted = request.keys.windows(2).all(|pair| pair[0] < pair[1]);
-        if request.keys.is_empty() || !sorted {
-            return Err(StoreError::Unsupported(
-                "a claim of several keys that are not sorted, repeat, or are none",
-            ));
-        }
+        let first = request.first_key()?;
         if request.keys.len() > MOST_KEYS {
             return Err(StoreError::Unsupported(
                 "a claim of more than 16 keys on etcd: its transactions are bounded",
@@ -31,7 +26,7 @@ impl ClaimMany for EtcdStore {
         for _ in 0..64 {
             let refused = |key, by| Ok(ClaimedMany::Refused { key, by });
             if inner.now() > request.not_after {
-                return refused(request.keys[0], Claimed::TooLate);
+                return refused(first, Claimed::TooLate);
             }
             let all = inner.look(deadline, &both).await?;
             let all: Vec<Seen> = all.into_iter().collect::<Result<_, _>>()?;
@@ -65,11 +60,7 @@ impl ClaimMany for EtcdStore {
                 });
                 granted = Some(match granted {
                     None => one,
-                    Some(all) => Grant {
-                        attempt: all.attempt.max(one.attempt),
-                        took_over: all.took_over.or(one.took_over),
-                        ..all
-                    },
+                    Some(all) => all.together_with(one),
                 });
             }
             let claim = Some((ask.lease_secs(), request.not_after));
@@ -77,7 +68,7 @@ impl ClaimMany for EtcdStore {
                 (Written::Yes(token), Some(grant)) => {
                     return Ok(ClaimedMany::Granted(Grant { token, ..grant }));
                 }
-                (Written::TooLate, _) => return refused(request.keys[0], Claimed::TooLate),
+                (Written::TooLate, _) => return refused(first, Claimed::TooLate),
                 _ => {}
             }
         }

@@ -108,14 +108,9 @@ impl ClaimStore for PostgresStore {
 
 impl ClaimMany for PostgresStore {
     async fn claim_many(&self, request: ClaimManyRequest<'_>) -> Result<ClaimedMany, StoreError> {
-        let sorted = request.keys.windows(2).all(|pair| pair[0] < pair[1]);
-        let Some(first) = request.keys.first().filter(|_| sorted) else {
-            return Err(StoreError::Unsupported(
-                "a claim of several keys that are not sorted, repeat, or are none",
-            ));
-        };
+        let first = request.first_key()?;
         let call = self.inner().statements.claim_many(&request);
-        self.ask(first, call, answer::claimed_many).await
+        self.ask(&first, call, answer::claimed_many).await
     }
 
     async fn release_many(&self, requests: &[ReleaseRequest]) -> Result<Vec<Release>, StoreError> {

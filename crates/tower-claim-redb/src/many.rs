@@ -37,28 +37,17 @@ impl Request {
             })?;
             all = Some(match all {
                 None => one,
-                Some(all) => Grant {
-                    token,
-                    lease: all.lease,
-                    attempt: all.attempt.max(one.attempt),
-                    took_over: all.took_over.or(one.took_over),
-                },
+                Some(all) => all.together_with(one),
             });
         }
-        all.map(ClaimedMany::Granted)
-            .ok_or(Trouble::Call(NOT_SORTED))
+        let none = Trouble::Call(StoreError::Unsupported("a claim of no keys"));
+        all.map(ClaimedMany::Granted).ok_or(none)
     }
 }
 
-const NOT_SORTED: StoreError =
-    StoreError::Unsupported("a claim of several keys that are not sorted, repeat, or are none");
-
 impl ClaimMany for RedbStore {
     async fn claim_many(&self, request: ClaimManyRequest<'_>) -> Result<ClaimedMany, StoreError> {
-        let sorted = request.keys.windows(2).all(|pair| pair[0] < pair[1]);
-        if request.keys.is_empty() || !sorted {
-            return Err(NOT_SORTED);
-        }
+        request.first_key()?;
         let request = Request {
             keys: request.keys.to_vec(),
             asker: Asker {

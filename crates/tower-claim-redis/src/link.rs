@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use tower_claim::engine::EngineClock;
 use tower_claim::{Key, StoreError};
 
-use crate::error::{Sent, is_spent, meaning};
+use crate::error::{Errors, Sent, is_spent, meaning};
 use crate::reply::{self, Reply};
 use crate::script::Script;
 use crate::target::{Connection, Target};
@@ -133,6 +133,36 @@ impl Link {
             (places, answers)
         };
         futures_util::future::join_all(self.together(keys).into_iter().map(part)).await
+    }
+
+    /// As [`run_many`](Self::run_many): the answer of each key as `read` understands it, `None` where there is
+    /// none, and with those the error of the whole batch.
+    pub(crate) async fn answers_of<T>(
+        &self,
+        script: &Script,
+        keys: &[Key],
+        fill: impl Fn(&mut Cmd, usize),
+        read: impl Fn(Value, &str) -> Result<T, StoreError>,
+    ) -> (Vec<Option<T>>, Option<StoreError>) {
+        let mut all: Vec<Option<T>> = keys.iter().map(|_| None).collect();
+        let mut errors = Errors::default();
+        for (places, answers) in self.run_many(script, keys, fill).await {
+            let answers = match answers {
+                Ok(answers) => answers,
+                Err(error) => {
+                    errors.add(error);
+                    continue;
+                }
+            };
+            for (place, answer) in places.into_iter().zip(answers) {
+                match read(answer, &keys[place].prefix()) {
+                    Ok(answer) => all[place] = Some(answer),
+                    Err(error) => errors.add(error),
+                }
+            }
+        }
+        let told = all.iter().any(Option::is_some);
+        (all, errors.sum(told))
     }
 
     /// The places of keys that may go in one script.

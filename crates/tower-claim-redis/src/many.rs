@@ -8,7 +8,6 @@ use tower_claim::store::{
 use tower_claim::{Key, StoreError};
 
 use crate::answer::{claimed, released};
-use crate::error::Errors;
 use crate::reply::Reply;
 use crate::store::Ask;
 use crate::{RedisStore, script};
@@ -21,12 +20,7 @@ impl ClaimMany for RedisStore {
                 "several keys at once on Redis Cluster: build the store with a `hash_tag`",
             ));
         }
-        let sorted = request.keys.windows(2).all(|pair| pair[0] < pair[1]);
-        if request.keys.is_empty() || !sorted {
-            return Err(StoreError::Unsupported(
-                "a claim of several keys that are not sorted, repeat, or are none",
-            ));
-        }
+        request.first_key()?;
         let ask = Ask {
             nonce: request.nonce,
             fingerprint: None,
@@ -76,31 +70,13 @@ impl RedisStore {
             };
             command.arg(time_micros(*not_after));
         };
-        let (mut all, mut errors) = (Vec::with_capacity(requests.len()), Errors::default());
-        for (places, answers) in self
-            .inner
-            .link
-            .run_many(&script::RELEASE, &keys, fill)
-            .await
-        {
-            let answers = match answers {
-                Ok(answers) => answers,
-                Err(error) => {
-                    errors.add(error);
-                    continue;
-                }
-            };
-            for (place, answer) in places.into_iter().zip(answers) {
-                match released(answer, &keys[place].prefix()) {
-                    Ok(release) => all.push((place, release)),
-                    Err(error) => errors.add(error),
-                }
-            }
+        let link = &self.inner.link;
+        let (all, error) = link
+            .answers_of(&script::RELEASE, &keys, fill, released)
+            .await;
+        match error {
+            Some(error) => Err(error),
+            None => Ok(all.into_iter().flatten().collect()),
         }
-        if let Some(error) = errors.sum(!all.is_empty()) {
-            return Err(error);
-        }
-        all.sort_by_key(|(place, _)| *place);
-        Ok(all.into_iter().map(|(_, release)| release).collect())
     }
 }

@@ -12,7 +12,6 @@ use tower_claim::store::{
 use tower_claim::{Fingerprint, Key, LapsePolicy, Nonce, Settings, StoreError, Token};
 
 use crate::answer::{claimed, done, lost, renewed, viewed};
-use crate::error::Errors;
 use crate::reply::{Reply, fingerprint_digits};
 use crate::{RedisStore, script};
 
@@ -132,37 +131,18 @@ impl ClaimStore for RedisStore {
                 .arg(owner.token.get())
                 .arg(*progress);
         };
-        let mut all = vec![Renewed::Unsure; beats.len()];
-        let (mut told, mut errors) = (false, Errors::default());
-        for (places, answers) in self.inner.link.run_many(&script::RENEW, &keys, fill).await {
-            let answers = match answers {
-                Ok(answers) => answers,
-                Err(error) => {
-                    errors.add(error);
-                    continue;
-                }
-            };
-            for (place, answer) in places.into_iter().zip(answers) {
-                match renewed(answer, &keys[place].prefix()) {
-                    Ok(answer) => {
-                        all[place] = answer;
-                        told = true;
-                    }
-                    Err(error) => errors.add(error),
-                }
-            }
+        let link = &self.inner.link;
+        let (all, error) = link.answers_of(&script::RENEW, &keys, fill, renewed).await;
+        match error {
+            Some(error) if all.iter().all(Option::is_none) => return Err(error),
+            Some(error) => tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "a beat was not answered"
+            ),
+            None => {}
         }
-        match errors.sum(told) {
-            Some(error) if !told => Err(error),
-            Some(error) => {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "a beat was not answered"
-                );
-                Ok(all)
-            }
-            None => Ok(all),
-        }
+        let unsure = |answer: Option<Renewed>| answer.unwrap_or(Renewed::Unsure);
+        Ok(all.into_iter().map(unsure).collect())
     }
 
     async fn mark(&self, owner: Owner) -> Result<Marked, StoreError> {

@@ -12,12 +12,7 @@ impl Inner {
         &self,
         request: &ClaimManyRequest<'_>,
     ) -> Result<ClaimedMany, StoreError> {
-        let sorted = request.keys.windows(2).all(|pair| pair[0] < pair[1]);
-        if request.keys.is_empty() || !sorted {
-            return Err(StoreError::Unsupported(
-                "a claim of several keys that are not sorted, repeat, or are none",
-            ));
-        }
+        request.first_key()?;
         let mut searched = false;
         loop {
             if let Ok(answer) = self.try_claim_many(request) {
@@ -89,12 +84,7 @@ impl Inner {
             let one = one?;
             granted = Some(match granted {
                 None => one,
-                Some(all) => Grant {
-                    token,
-                    lease: all.lease,
-                    attempt: all.attempt.max(one.attempt),
-                    took_over: all.took_over.or(one.took_over),
-                },
+                Some(all) => all.together_with(one),
             });
         }
         drop(locked);

@@ -87,6 +87,19 @@ pub struct Grant {
     pub took_over: Option<TookOver>,
 }
 
+impl Grant {
+    /// Two grants of one claim over several keys, under one token, as one: the later attempt, and the lapsed
+    /// owner of the first that had one.
+    #[must_use]
+    pub fn together_with(self, other: Grant) -> Grant {
+        Grant {
+            attempt: self.attempt.max(other.attempt),
+            took_over: self.took_over.or(other.took_over),
+            ..self
+        }
+    }
+}
+
 /// The lapsed owner before this one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TookOver {

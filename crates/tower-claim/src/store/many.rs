@@ -23,6 +23,21 @@ pub struct ClaimManyRequest<'a> {
     pub not_after: StoreTime,
 }
 
+impl ClaimManyRequest<'_> {
+    /// The first key, in a request that a store may take.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Unsupported`] for keys that are not sorted, repeat, or are none.
+    pub fn first_key(&self) -> Result<Key, StoreError> {
+        let sorted = self.keys.windows(2).all(|pair| pair[0] < pair[1]);
+        let first = self.keys.first().filter(|_| sorted);
+        first.copied().ok_or(StoreError::Unsupported(
+            "a claim of several keys that are not sorted, repeat, or are none",
+        ))
+    }
+}
+
 /// Answer to a claim of several keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
