@@ -1,6 +1,6 @@
 //! Heartbeats, many in one go: look, grant the leases that all of them share, move the holds onto these.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use etcd_client::{Compare, CompareOp, Txn, TxnOp, TxnOpResponse};
@@ -29,12 +29,13 @@ struct Standing<'a> {
 impl Inner {
     pub(crate) async fn renew(&self, beats: &[Beat]) -> Result<Vec<Renewed>, StoreError> {
         let deadline = self.calls.deadline();
-        let batches = beats
+        let (once, nth) = merged(beats);
+        let batches = once
             .chunks(AT_ONCE)
             .map(async |some| (some.len(), self.renew_some(deadline, some).await));
         let batches = join_all(batches).await;
         let none = batches.iter().all(|(_, answers)| answers.is_err());
-        let mut answers = Vec::with_capacity(beats.len());
+        let mut answers = Vec::with_capacity(once.len());
         for (len, some) in batches {
             match some {
                 Ok(some) => answers.extend(some),
@@ -43,7 +44,7 @@ impl Inner {
                 Err(_) => answers.extend(std::iter::repeat_n(Renewed::Unsure, len)),
             }
         }
-        Ok(answers)
+        Ok(nth.into_iter().map(|nth| answers[nth].clone()).collect())
     }
 
     async fn renew_some(
@@ -61,7 +62,6 @@ impl Inner {
             let all = self.look(deadline, &keys).await?;
             let mut later = Vec::new();
             let mut standing = Vec::new();
-            let mut met = HashSet::new();
             for (nth, seen) in open.drain(..).zip(&all) {
                 let seen = match seen {
                     Ok(seen) => seen,
@@ -76,8 +76,6 @@ impl Inner {
                 };
                 let beat = &beats[nth];
                 match moves::renew(seen, beat, unix_ms()) {
-                    // etcd refuses a transaction that puts a key twice.
-                    Ok(_) if !met.insert(beat.owner.key) => later.push(nth),
                     Ok(plan) => standing.push(Standing {
                         nth,
                         pending: Pending {
@@ -191,6 +189,23 @@ impl Inner {
         self.give_back(revokes);
         Ok(())
     }
+}
+
+/// Each owner once, with the furthest progress, and of which of these each beat is: etcd refuses a transaction
+/// that puts a key twice, and beats of one owner in several would race each other without end.
+fn merged(beats: &[Beat]) -> (Vec<Beat>, Vec<usize>) {
+    let mut once: Vec<Beat> = Vec::with_capacity(beats.len());
+    let mut places = HashMap::with_capacity(beats.len());
+    let nth = beats.iter().map(|beat| {
+        let place = *places.entry(beat.owner).or_insert(once.len());
+        match once.get_mut(place) {
+            Some(met) => met.progress = met.progress.max(beat.progress),
+            None => once.push(*beat),
+        }
+        place
+    });
+    let nth = nth.collect();
+    (once, nth)
 }
 
 impl Standing<'_> {

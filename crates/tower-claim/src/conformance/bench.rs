@@ -104,8 +104,9 @@ impl Bench {
         Ok(answers.remove(0))
     }
 
-    /// Doubt is asked again, as a keeper would.
+    /// Doubt is asked again, as a keeper would; doubt without end is no answer.
     pub(super) async fn beats(&self, beats: &[Beat]) -> Judged<Vec<Renewed>> {
+        let until = SystemClock.now() + self.units(10);
         loop {
             let answers = self.store.dyn_renew(beats).await?;
             if !answers.contains(&Renewed::Unsure) {
@@ -114,6 +115,7 @@ impl Bench {
             if !self.schedule.on_time() {
                 return Err(Stop::Stalled);
             }
+            ensure!(SystemClock.now() < until, "in doubt for ever: {answers:?}");
             tokio::task::yield_now().await;
         }
     }
