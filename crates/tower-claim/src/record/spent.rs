@@ -48,9 +48,11 @@ impl Spent {
         list.latest = list.latest.max(not_after);
         let known = list.nonces.entry(nonce).or_insert(not_after);
         *known = (*known).max(not_after);
-        if list.nonces.len() > list.crowd.max(FEW) {
+        let count = list.nonces.len();
+        if count > list.crowd.max(FEW) {
             list.nonces.retain(|_, not_after| now <= *not_after);
-            if list.nonces.len() > EACH {
+            // With room for a few only, the next search would follow at once.
+            if count > EACH && list.nonces.len() > EACH / 4 * 3 {
                 list.fold();
             }
             list.crowd = (list.nonces.len() * 2).min(EACH);
@@ -169,6 +171,21 @@ mod tests {
         }
         assert!(!spent.may_be_folded(at(1000 + all)), "a newcomer passes");
         assert!(spent.heap_bytes() < 512 << 10);
+    }
+
+    #[test]
+    fn a_full_list_is_not_searched_again_and_again() {
+        let mut spent = Spent::default();
+        let mut searches = 0;
+        let all = 8 * EACH;
+        for n in 0..all {
+            let before = spent.0.as_ref().map_or(0, |list| list.nonces.len());
+            // Of so many, always a little fewer than the bound stand.
+            spent.remember(nonce(n), at(n + EACH - 8), at(n));
+            let list = spent.0.as_ref().expect("some stand");
+            searches += usize::from(list.nonces.len() <= before);
+        }
+        assert!(searches <= 4 * all / EACH, "{searches} searches");
     }
 
     #[test]
