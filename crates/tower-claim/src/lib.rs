@@ -62,6 +62,7 @@ pub mod store;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod token;
+pub mod transaction;
 mod wait;
 
 #[cfg(feature = "http")]
