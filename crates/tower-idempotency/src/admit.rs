@@ -5,7 +5,6 @@ use std::time::Duration;
 use tower_claim::store::{DoneRecord, State, Value, Watched};
 use tower_claim::{Attempt, Claim, Code, Fingerprint, Key, Place, Refusal, StoreError, Token};
 
-use crate::record;
 use crate::reply::Reply;
 use crate::shared::Shared;
 
@@ -63,7 +62,7 @@ impl Shared {
             let busy = match claimed {
                 Ok(Attempt::Granted(claim)) => return Admitted::Run(claim, place),
                 Ok(Attempt::Busy(busy)) => busy,
-                other => return Admitted::Answer(self.answer(other)),
+                other => return Admitted::Answer(self.answer(key, other)),
             };
             drop(place);
             if !busy.same_fingerprint {
@@ -93,7 +92,7 @@ impl Shared {
                 seen = over => match &*seen {
                     // By another token it may be another request's: the claim tells.
                     Ok(Watched::Done(done)) if done.token == busy.token => {
-                        return Admitted::Answer(self.replay(done));
+                        return Admitted::Answer(self.replay(key, done));
                     }
                     Ok(_) => {}
                     Err(error) => return Admitted::Answer(self.store_failed(error)),
@@ -106,9 +105,9 @@ impl Shared {
     }
 
     /// The answer to a repeat that neither runs nor waits.
-    fn answer(&self, claimed: Result<Attempt, StoreError>) -> Reply {
+    fn answer(&self, key: Key, claimed: Result<Attempt, StoreError>) -> Reply {
         match claimed {
-            Ok(Attempt::Done(done)) if done.same_fingerprint => self.replay(&done),
+            Ok(Attempt::Done(done)) if done.same_fingerprint => self.replay(key, &done),
             Ok(Attempt::Cooling(cooling)) if cooling.same_fingerprint => {
                 self.in_progress(cooling.remaining)
             }
@@ -140,7 +139,7 @@ impl Shared {
                 tokio::select! {
                     biased;
                     seen = store.dyn_watch(key, record.token) => match seen {
-                        Ok(Watched::Done(done)) if done.token == record.token => self.replay(&done),
+                        Ok(Watched::Done(done)) if done.token == record.token => self.replay(key, &done),
                         Ok(_) => self.in_progress(Duration::ZERO),
                         Err(error) => self.store_failed(&error),
                     },
@@ -159,20 +158,26 @@ impl Shared {
         }
     }
 
-    fn replay(&self, done: &DoneRecord) -> Reply {
+    fn replay(&self, key: Key, done: &DoneRecord) -> Reply {
         let Value::Kept(bytes) = &done.value else {
             self.counters.not_kept.add();
-            return Code::ResponseNotKept.into();
+            return Reply::NotKept(None);
         };
-        match record::decode(bytes) {
-            Ok(kept) => {
+        match self.read_record(key, bytes) {
+            Ok(kept) if kept.is_whole => {
                 self.counters.replays.add();
                 Reply::Replay(kept)
+            }
+            Ok(head) => {
+                self.counters.not_kept.add();
+                Reply::NotKept(Some(head))
             }
             Err(why) => {
                 // The work is done, so it is not run again; what it answered cannot be told. That is for
                 // people to mend, hence no 409, which would read as the client's affair.
                 self.counters.store_failures.add();
+                #[cfg(feature = "tracing")]
+                tracing::error!(key = key.prefix(), %why, "a kept response cannot be read");
                 Refusal::new(Code::StoreUnavailable)
                     .with_reason("record-unreadable")
                     .with_detail(why.to_string())

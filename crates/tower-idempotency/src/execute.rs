@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -157,6 +158,8 @@ where
     if claim.took_over().is_some() {
         shared.counters.takeovers.add();
     }
+    let began = claim.took_over().map_or(Duration::ZERO, |run| run.since);
+    let first_seen = shared.clock().unix_time().saturating_sub(began);
     let outer = parts.extensions.get::<IdempotentRun>().cloned();
     let run = IdempotentRun::new(entry.business_key, claim, shared.entry.layer, outer);
     parts.extensions.insert(run.clone());
@@ -171,6 +174,7 @@ where
         upload: failed,
         responder: responder.clone(),
         row: row.clone(),
+        first_seen,
         _permit: permit,
     };
     // Boxed: the future is large, and is moved several times on its way into its task.

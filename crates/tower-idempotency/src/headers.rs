@@ -46,6 +46,30 @@ const DROPPED_BY_NAME: &[&str] = &[
     "ratelimit-limit",
     "ratelimit-remaining",
     "ratelimit-reset",
+    // What a guard further inside says of its own answer.
+    "idempotent-replayed",
+    "idempotency-status",
+    "idempotency-first-seen",
+];
+
+/// What says how the bytes of a body are to be read, or how a call of gRPC ended: without them the rest is worth
+/// nothing, so a list of headers need not name them.
+const TELLING: &[&str] = &[
+    "content-type",
+    "content-encoding",
+    "grpc-status",
+    "grpc-message",
+    "grpc-status-details-bin",
+];
+
+/// What belongs to one message on one connection. Replayed, it would break the next.
+const FRAMING: &[HeaderName] = &[
+    header::CONNECTION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    header::CONTENT_LENGTH,
 ];
 
 const DROPPED_BY_PREFIX: &[&str] = &["x-b3-", "x-ratelimit-", "x-rate-limit-"];
@@ -55,6 +79,8 @@ const DROPPED_BY_PREFIX: &[&str] = &["x-b3-", "x-ratelimit-", "x-rate-limit-"];
 pub(crate) struct HeaderRules {
     kept: Vec<HeaderName>,
     dropped: Vec<HeaderName>,
+    /// No others.
+    only: Option<Vec<HeaderName>>,
 }
 
 impl HeaderRules {
@@ -66,6 +92,16 @@ impl HeaderRules {
     pub(crate) fn drop(&mut self, name: HeaderName) {
         self.kept.retain(|n| *n != name);
         self.dropped.push(name);
+    }
+
+    pub(crate) fn only(&mut self, names: Vec<HeaderName>) {
+        self.only = Some(names);
+    }
+
+    /// A header that must not be kept, though the user asked for it.
+    pub(crate) fn forbidden(&self) -> Option<&HeaderName> {
+        let only = self.only.iter().flatten();
+        only.chain(&self.kept).find(|name| FRAMING.contains(name))
     }
 
     /// The headers to keep, in order, repeats included.
@@ -86,6 +122,9 @@ impl HeaderRules {
             return true;
         }
         let text = name.as_str();
+        if let Some(only) = &self.only {
+            return only.contains(name) || TELLING.contains(&text);
+        }
         !(DROPPED.contains(name)
             || DROPPED_BY_NAME.contains(&text)
             || DROPPED_BY_PREFIX.iter().any(|p| text.starts_with(p))
@@ -149,6 +188,48 @@ mod tests {
             kept(&HeaderRules::default(), &headers),
             ["location: /orders/1", "link: <a>", "link: <b>"]
         );
+    }
+
+    #[test]
+    fn of_a_list_no_other_header_is_kept() {
+        let mut rules = HeaderRules::default();
+        rules.only(vec![header::LOCATION]);
+        rules.keep(header::ETAG);
+        let headers = map(&[
+            ("location", "/orders/1"),
+            ("etag", "\"1\""),
+            ("content-type", "text/plain"),
+            ("content-encoding", "gzip"),
+            ("grpc-status", "0"),
+            ("x-secret", "s"),
+            ("link", "<a>"),
+        ]);
+        assert_eq!(
+            kept(&rules, &headers),
+            [
+                "location: /orders/1",
+                "etag: \"1\"",
+                "content-type: text/plain",
+                "content-encoding: gzip",
+                "grpc-status: 0"
+            ]
+        );
+        rules.drop(header::CONTENT_TYPE);
+        rules.drop(header::ETAG);
+        assert_eq!(kept(&rules, &headers).len(), 3, "dropped is dropped");
+    }
+
+    #[test]
+    fn framing_is_never_kept() {
+        for name in FRAMING {
+            let mut rules = HeaderRules::default();
+            rules.only(vec![header::ETAG, name.clone()]);
+            assert_eq!(rules.forbidden(), Some(name));
+            let mut rules = HeaderRules::default();
+            assert_eq!(rules.forbidden(), None);
+            rules.keep(name.clone());
+            assert_eq!(rules.forbidden(), Some(name));
+        }
     }
 
     #[test]

@@ -1,15 +1,17 @@
 //! A run whose claim is to be settled.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::HeaderMap;
+use http::response::Parts;
 use tokio::sync::OwnedSemaphorePermit;
-use tower_claim::store::{Finish, Value};
+use tower_claim::store::Finish;
 use tower_claim::{Claim, Code, Fingerprint, Key, Refusal};
 
 use crate::body::UploadFailed;
-use crate::record::Head;
-use crate::reply::{Reply, Responder};
+use crate::record::{Head, Record};
+use crate::reply::{Reply, Responder, Status};
 use crate::run::IdempotentRun;
 use crate::shared::Shared;
 use crate::stage::Row;
@@ -24,6 +26,8 @@ pub(crate) struct OpenRun {
     pub(crate) upload: UploadFailed,
     pub(crate) responder: Responder,
     pub(crate) row: Row,
+    /// When the first run began, since the Unix epoch.
+    pub(crate) first_seen: Duration,
     pub(crate) _permit: OwnedSemaphorePermit,
 }
 
@@ -39,14 +43,16 @@ pub(crate) enum Settled {
 
 impl OpenRun {
     /// Keeps the outcome. Its response may go out when this has answered.
-    pub(crate) async fn finish(&self, value: Value) -> Settled {
+    pub(crate) async fn finish(&self, record: Record) -> Settled {
         let counters = &self.shared.counters;
         let Some(claim) = self.run.end() else {
             return Settled::Stands;
         };
-        let kept = match value {
-            Value::Kept(_) => &counters.kept,
-            _ => &counters.tombstones,
+        let (value, is_whole) = self.shared.seal_up(self.key, record);
+        let kept = if is_whole {
+            &counters.kept
+        } else {
+            &counters.tombstones
         };
         match claim.finish(value, self.shared.retention).await {
             Ok(Finish::Finished) => kept.add(),
@@ -93,9 +99,11 @@ impl OpenRun {
         let keep = self.shared.terms.lease();
         let refusal = Refusal::new(Code::StoreUnavailable).with_retry_after(keep);
         let again = refusal.to_response(self.responder.is_grpc());
-        let head = Head::new(again.status(), again.headers(), &self.shared.headers);
-        let again = head.with_body(std::iter::once(again.body()), None);
-        let _ = claim.finish(Value::Kept(again), keep).await;
+        let rules = &self.shared.headers;
+        let head = Head::new(again.status(), again.headers(), rules, self.first_seen);
+        let again = head.with_body(std::iter::once(again.body()), None, rules);
+        let (again, _) = self.shared.seal_up(self.key, again);
+        let _ = claim.finish(again, keep).await;
     }
 
     /// The handler panicked, or its body did.
@@ -108,6 +116,21 @@ impl OpenRun {
     /// What the caller of a superseded run is told.
     pub(crate) async fn answer_after_loss(&self) -> Reply {
         self.shared.answer_after_loss(self.key, self.print).await
+    }
+
+    /// The first half of the record of this answer.
+    pub(crate) fn head(&self, answer: &Parts) -> Head {
+        let rules = &self.shared.headers;
+        Head::new(answer.status, &answer.headers, rules, self.first_seen)
+    }
+
+    /// How this answer came about.
+    pub(crate) fn status(&self) -> Status {
+        if self.run.attempt() > 1 {
+            Status::TakenOver
+        } else {
+            Status::Fresh
+        }
     }
 
     pub(crate) fn is_grpc(&self, headers: &HeaderMap) -> bool {

@@ -1,6 +1,11 @@
 //! What an answer says about the work: is it an outcome to keep, or may the request run again?
 
+use std::fmt;
+use std::sync::Arc;
+
+use http::response::Parts;
 use http::{HeaderMap, StatusCode};
+use tower_claim::Code;
 
 /// Put this into a response's extensions to say that the request was turned away **before any effect**: a
 /// failed validation, a wrong one-time code. The answer is sent, nothing is kept, and a repeat runs again,
@@ -21,11 +26,28 @@ use http::{HeaderMap, StatusCode};
 pub struct NoEffect;
 
 /// What becomes of the claim of a request that was answered.
+///
+/// A handler may say so itself, by putting one into its response's extensions; that goes before every rule.
+///
+/// ```
+/// use http::Response;
+/// use tower_idempotency::Outcome;
+///
+/// // A secret that is shown once: the work is never done again, and nobody is shown it again.
+/// let response = Response::builder()
+///     .extension(Outcome::Tombstone)
+///     .body("the password is …")?;
+/// # let _ = response;
+/// # Ok::<(), http::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Outcome {
     /// The work is over: the answer is kept and replayed.
     Keep,
+    /// The work is over, and its answer is sent once. Of it only status and headers are kept: a repeat is told that
+    /// (409 `response-not-kept`), or is answered [in other words](crate::IdempotencyBuilder::on_not_kept).
+    Tombstone,
     /// The work did not happen, or may happen again: nothing is kept, and a repeat runs.
     Release,
 }
@@ -47,18 +69,82 @@ pub fn default_outcome(status: StatusCode) -> Outcome {
     }
 }
 
-/// The same by the status of gRPC, whose HTTP status is always 200: what a client may try again is not
-/// kept. A call without a status broke off.
-pub(crate) fn grpc_outcome(trailers: Option<&HeaderMap>) -> Outcome {
-    let status = trailers
-        .and_then(|t| t.get("grpc-status"))
-        .and_then(|v| v.to_str().ok())
-        .and_then(|v| v.parse::<u8>().ok());
+/// The same for gRPC, whose HTTP status is always 200: OK, INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS,
+/// PERMISSION_DENIED, FAILED_PRECONDITION, OUT_OF_RANGE and UNIMPLEMENTED are kept; what a client may try again
+/// is not. A call without a status broke off: that is never an outcome.
+pub fn default_grpc_outcome(status: u8) -> Outcome {
     match status {
-        // OK, INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, PERMISSION_DENIED, FAILED_PRECONDITION,
-        // OUT_OF_RANGE, UNIMPLEMENTED
-        Some(0 | 3 | 5 | 6 | 7 | 9 | 11 | 12) => Outcome::Keep,
+        0 | 3 | 5 | 6 | 7 | 9 | 11 | 12 => Outcome::Keep,
         _ => Outcome::Release,
+    }
+}
+
+type ByHead = Arc<dyn Fn(&Parts) -> Option<Outcome> + Send + Sync>;
+type ByStatus = Arc<dyn Fn(StatusCode) -> Outcome + Send + Sync>;
+type ByGrpcStatus = Arc<dyn Fn(u8) -> Outcome + Send + Sync>;
+
+/// The rules by which answers are judged, first to last.
+#[derive(Clone)]
+pub(crate) struct OutcomeRules {
+    pub(crate) by_head: Vec<ByHead>,
+    pub(crate) by_status: ByStatus,
+    pub(crate) by_grpc_status: ByGrpcStatus,
+}
+
+/// When it is known whether the answer is an outcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Now(Outcome),
+    /// gRPC tells its status in the trailers.
+    InTrailers,
+}
+
+impl OutcomeRules {
+    pub(crate) fn judge(&self, head: &Parts, is_grpc: bool) -> Verdict {
+        // Turned away before any effect, by its own word; or a refusal of a layer inside.
+        if head.extensions.get::<NoEffect>().is_some() || head.extensions.get::<Code>().is_some() {
+            return Verdict::Now(Outcome::Release);
+        }
+        let said = head.extensions.get::<Outcome>().copied();
+        if let Some(outcome) = said.or_else(|| self.by_head.iter().find_map(|rule| rule(head))) {
+            return Verdict::Now(outcome);
+        }
+        if !is_grpc {
+            Verdict::Now((self.by_status)(head.status))
+        } else if head.headers.contains_key(GRPC_STATUS) {
+            Verdict::Now(self.judge_grpc(Some(&head.headers)))
+        } else {
+            Verdict::InTrailers
+        }
+    }
+
+    /// By the trailers; or by the head of an answer that has nothing else.
+    pub(crate) fn judge_grpc(&self, trailers: Option<&HeaderMap>) -> Outcome {
+        let status = trailers
+            .and_then(|t| t.get(GRPC_STATUS))
+            .and_then(|v| v.to_str().ok())
+            .and_then(|v| v.parse::<u8>().ok());
+        status.map_or(Outcome::Release, |status| (self.by_grpc_status)(status))
+    }
+}
+
+const GRPC_STATUS: &str = "grpc-status";
+
+impl Default for OutcomeRules {
+    fn default() -> Self {
+        Self {
+            by_head: Vec::new(),
+            by_status: Arc::new(default_outcome),
+            by_grpc_status: Arc::new(default_grpc_outcome),
+        }
+    }
+}
+
+impl fmt::Debug for OutcomeRules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OutcomeRules")
+            .field("by_head", &self.by_head.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -85,13 +171,13 @@ mod tests {
         let of = |status: &'static str| {
             let mut trailers = HeaderMap::new();
             trailers.insert("grpc-status", http::HeaderValue::from_static(status));
-            grpc_outcome(Some(&trailers))
+            OutcomeRules::default().judge_grpc(Some(&trailers))
         };
         assert_eq!(of("0"), Outcome::Keep);
         assert_eq!(of("9"), Outcome::Keep);
         for again in ["1", "2", "4", "8", "10", "13", "14", "15", "x", "300"] {
             assert_eq!(of(again), Outcome::Release, "{again}");
         }
-        assert_eq!(grpc_outcome(None), Outcome::Release);
+        assert_eq!(OutcomeRules::default().judge_grpc(None), Outcome::Release);
     }
 }

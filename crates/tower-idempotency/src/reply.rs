@@ -1,5 +1,7 @@
 //! Answers that this layer makes itself.
 
+use std::time::{Duration, UNIX_EPOCH};
+
 use http::header::{HeaderName, HeaderValue, TRAILER};
 use http::{HeaderMap, Response};
 use http_body::Body;
@@ -12,11 +14,45 @@ use crate::record::KeptResponse;
 /// Marks a replayed response: `Idempotent-Replayed: true`, the more common spelling (Stripe's).
 pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
+/// When the first run of a replayed response began, as an HTTP date (RFC 9110, 5.6.7).
+const FIRST_SEEN: HeaderName = HeaderName::from_static("idempotency-first-seen");
+/// How an answer came about.
+const STATUS: HeaderName = HeaderName::from_static("idempotency-status");
+
+/// How an answer came about. A refusal's status is the name of its code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Status {
+    /// By this request's own run.
+    Fresh,
+    /// By its own run, too, after one that lapsed.
+    TakenOver,
+    /// From the record.
+    Replayed,
+    /// The work was done before, and its answer was made anew.
+    Rendered,
+    /// The reconcile hook told what a lapsed run had come to.
+    Reconciled,
+}
+
+impl Status {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Fresh => "fresh",
+            Self::TakenOver => "taken-over",
+            Self::Replayed => "replayed",
+            Self::Rendered => "rendered",
+            Self::Reconciled => "reconciled",
+        }
+    }
+}
+
 /// An answer that this layer makes itself.
 #[derive(Debug)]
 pub(crate) enum Reply {
     Refuse(Refusal),
     Replay(KeptResponse),
+    /// The work is done, and its response was not kept; perhaps its head was.
+    NotKept(Option<KeptResponse>),
 }
 
 impl From<Code> for Reply {
@@ -36,13 +72,19 @@ impl From<Refusal> for Reply {
 pub(crate) struct Responder {
     grpc: bool,
     render: Option<RenderRefusal>,
+    tells_status: bool,
 }
 
 impl Responder {
-    pub(crate) fn to(headers: &HeaderMap, render: Option<&RenderRefusal>) -> Self {
+    pub(crate) fn to(
+        headers: &HeaderMap,
+        render: Option<&RenderRefusal>,
+        tells_status: bool,
+    ) -> Self {
         Self {
             grpc: is_grpc(headers),
             render: render.cloned(),
+            tells_status,
         }
     }
 
@@ -53,28 +95,56 @@ impl Responder {
     pub(crate) fn respond<R: Body>(&self, reply: impl Into<Reply>) -> Response<ResponseBody<R>> {
         match reply.into() {
             Reply::Refuse(refusal) => self.refuse(&refusal),
-            Reply::Replay(kept) => replay(kept),
+            Reply::Replay(kept) => self.replay(kept, Status::Replayed),
+            Reply::NotKept(_) => self.refuse(&Refusal::new(Code::ResponseNotKept)),
         }
     }
 
     fn refuse<R: Body>(&self, refusal: &Refusal) -> Response<ResponseBody<R>> {
         let response = refusal.to_response_by(self.render.as_ref(), self.grpc);
-        response.map(|bytes| ResponseBody::whole(Whole::of(bytes, None)))
+        let mut response = response.map(|bytes| ResponseBody::whole(Whole::of(bytes, None)));
+        if self.tells_status {
+            let code = HeaderValue::from_static(refusal.code().name());
+            response.headers_mut().insert(STATUS, code);
+        }
+        response
+    }
+
+    /// A response that this request did not bring about.
+    pub(crate) fn replay<R: Body>(
+        &self,
+        kept: KeptResponse,
+        status: Status,
+    ) -> Response<ResponseBody<R>> {
+        let trailer = kept.trailers.as_ref().and_then(announced);
+        let mut response = Response::new(ResponseBody::whole(Whole::of(kept.body, kept.trailers)));
+        *response.status_mut() = kept.status;
+        *response.headers_mut() = kept.headers;
+        let headers = response.headers_mut();
+        headers.insert(REPLAYED, HeaderValue::from_static("true"));
+        if let Some(date) = kept.first_seen.and_then(http_date) {
+            headers.insert(FIRST_SEEN, date);
+        }
+        self.tell(headers, status);
+        if let Some(names) = trailer.filter(|_| !is_grpc(headers)) {
+            headers.insert(TRAILER, names);
+        }
+        response
+    }
+
+    /// Says how an answer came about, where the layer is told to.
+    pub(crate) fn tell(&self, headers: &mut HeaderMap, status: Status) {
+        if self.tells_status {
+            headers.insert(STATUS, HeaderValue::from_static(status.as_str()));
+        }
     }
 }
 
-fn replay<R: Body>(kept: KeptResponse) -> Response<ResponseBody<R>> {
-    let trailer = kept.trailers.as_ref().and_then(announced);
-    let mut response = Response::new(ResponseBody::whole(Whole::of(kept.body, kept.trailers)));
-    *response.status_mut() = kept.status;
-    *response.headers_mut() = kept.headers;
-    response
-        .headers_mut()
-        .insert(REPLAYED, HeaderValue::from_static("true"));
-    if let Some(names) = trailer.filter(|_| !is_grpc(response.headers())) {
-        response.headers_mut().insert(TRAILER, names);
-    }
-    response
+fn http_date(since_epoch: Duration) -> Option<HeaderValue> {
+    // Foreign bytes may name any year; HTTP dates end with 9999.
+    const YEAR_10000: Duration = Duration::from_secs(253_402_300_800);
+    let at = (since_epoch < YEAR_10000).then(|| UNIX_EPOCH.checked_add(since_epoch))??;
+    HeaderValue::from_str(&httpdate::fmt_http_date(at)).ok()
 }
 
 /// On HTTP/1 only trailers go out that the head announces.
@@ -83,4 +153,21 @@ fn announced(trailers: &HeaderMap) -> Option<HeaderValue> {
     (!names.is_empty())
         .then(|| HeaderValue::from_str(&names.join(", ")).ok())
         .flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_time_of_a_foreign_record_is_a_date_or_none() {
+        let date = |secs| http_date(Duration::from_secs(secs));
+        assert_eq!(date(784_111_777).unwrap(), "Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(
+            date(253_402_300_799).unwrap(),
+            "Fri, 31 Dec 9999 23:59:59 GMT"
+        );
+        assert_eq!(date(253_402_300_800), None);
+        assert_eq!(date(u64::MAX), None);
+    }
 }

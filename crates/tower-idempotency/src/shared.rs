@@ -3,22 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::StatusCode;
+use bytes::Bytes;
 use http::request::Parts;
 use tokio::sync::Semaphore;
 use tower_claim::http::RenderRefusal;
-use tower_claim::{Clock, Detached, Keeper, Refusal, Terms};
+use tower_claim::store::Value;
+use tower_claim::{Clock, Detached, Keeper, Key, Refusal, Terms};
 
 use crate::admit::OnBusy;
 use crate::counts::Counters;
 use crate::entry::{Entry, EntryRules, Sight};
 use crate::headers::HeaderRules;
-use crate::outcome::Outcome;
+use crate::outcome::OutcomeRules;
+use crate::record::{self, KeptResponse, Record, Unreadable};
 use crate::reply::Responder;
 use crate::wait::Followers;
 use crate::weak::Warned;
-
-pub(crate) type OutcomeRule = Arc<dyn Fn(StatusCode) -> Outcome + Send + Sync>;
 
 /// The settings and the state of one layer value.
 pub(crate) struct Shared {
@@ -33,7 +33,8 @@ pub(crate) struct Shared {
     pub(crate) stream_uploads: Option<u64>,
     pub(crate) max_response_body: usize,
     pub(crate) headers: HeaderRules,
-    pub(crate) outcome: OutcomeRule,
+    pub(crate) outcome: OutcomeRules,
+    pub(crate) tell_status: bool,
     pub(crate) render: Option<RenderRefusal>,
     pub(crate) detached: Detached,
     pub(crate) max_in_flight: usize,
@@ -57,7 +58,21 @@ impl Shared {
     }
 
     pub(crate) fn responder(&self, parts: &Parts) -> Responder {
-        Responder::to(&parts.headers, self.render.as_ref())
+        Responder::to(&parts.headers, self.render.as_ref(), self.tell_status)
+    }
+
+    /// A record as the store is to keep it, and whether it is whole.
+    pub(crate) fn seal_up(&self, _key: Key, record: Record) -> (Value, bool) {
+        (Value::Kept(record.bytes), record.is_whole)
+    }
+
+    /// The response that the store kept under this key.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none to be read.
+    pub(crate) fn read_record(&self, _key: Key, bytes: &Bytes) -> Result<KeptResponse, Unreadable> {
+        record::decode(bytes)
     }
 
     /// A refusal that is not counted by its own name.

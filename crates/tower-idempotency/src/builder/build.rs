@@ -65,6 +65,14 @@ impl IdempotencyBuilder {
             self.entry.namespace = Namespace::new(name)
                 .map_err(|error| ConfigError::new("namespace", error.to_string()))?;
         }
+        if let Some(name) = self.headers.forbidden() {
+            return Err(ConfigError::new(
+                "keep_header",
+                format!(
+                    "`{name}` belongs to one message only, and would break a replay: leave it out"
+                ),
+            ));
+        }
         self.check_keys()?;
         self.check_fingerprint()?;
         let keeper = Keeper::builder(Arc::clone(&self.store))
@@ -169,6 +177,7 @@ impl IdempotencyBuilder {
             max_response_body: self.max_response_body,
             headers: self.headers,
             outcome: self.outcome,
+            tell_status: self.tell_status,
             render: self.render,
             detached: self.detached.with_clock(self.clock),
             max_in_flight: self.max_in_flight,

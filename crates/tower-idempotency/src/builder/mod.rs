@@ -3,13 +3,14 @@
 mod build;
 mod fingerprint;
 mod keys;
+mod responses;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderName, Response, StatusCode};
+use http::{HeaderName, Response};
 use tower_claim::http::{Gate, KeySource, KeySyntax, RenderRefusal};
 use tower_claim::{
     Carry, Clock, Detached, DynClaimStore, Entropy, LapsePolicy, Namespace, OsEntropy, Refusal,
@@ -23,8 +24,7 @@ use crate::fields::RequestFields;
 use crate::fingerprint::{BodyRules, Bound};
 use crate::headers::HeaderRules;
 use crate::layer::LayerId;
-use crate::outcome::{Outcome, default_outcome};
-use crate::shared::OutcomeRule;
+use crate::outcome::OutcomeRules;
 use crate::weak::OnWeakKey;
 
 /// `Idempotency-Key`.
@@ -78,7 +78,8 @@ pub struct IdempotencyBuilder {
     max_request_body: usize,
     max_response_body: usize,
     headers: HeaderRules,
-    outcome: OutcomeRule,
+    outcome: OutcomeRules,
+    tell_status: bool,
     render: Option<RenderRefusal>,
     detached: Detached,
 }
@@ -124,7 +125,8 @@ impl IdempotencyBuilder {
             max_request_body: MIB,
             max_response_body: MIB,
             headers: HeaderRules::default(),
-            outcome: Arc::new(default_outcome),
+            outcome: OutcomeRules::default(),
+            tell_status: false,
             render: None,
             detached: Detached::new(),
         }
@@ -240,48 +242,6 @@ impl IdempotencyBuilder {
     /// `body-too-large`). Replaces the host's own limit, which this layer bypasses. Default: 1 MiB.
     pub fn max_request_body(mut self, bytes: usize) -> Self {
         self.max_request_body = bytes;
-        self
-    }
-
-    /// The largest response body that is kept, in bytes. Of a larger one, or an endless one, only the fact
-    /// is kept that the work is done: a repeat is told so (409 `response-not-kept`). Default: 1 MiB.
-    pub fn max_response_body(mut self, bytes: usize) -> Self {
-        self.max_response_body = bytes;
-        self
-    }
-
-    /// Keeps a response header that is dropped by default (hop-by-hop fields, dates, cookies, challenges,
-    /// traces, quotas).
-    pub fn keep_header(mut self, name: HeaderName) -> Self {
-        self.headers.keep(name);
-        self
-    }
-
-    /// Drops a response header from replays.
-    pub fn drop_header(mut self, name: HeaderName) -> Self {
-        self.headers.drop(name);
-        self
-    }
-
-    /// Which answers are outcomes to keep, by their status. [`NoEffect`](crate::NoEffect) and the point of
-    /// no return go before it; gRPC calls are judged by their gRPC status. Default: [`default_outcome`].
-    ///
-    /// ```
-    /// use tower_claim::MemoryStore;
-    /// use tower_idempotency::{IdempotencyLayer, Outcome, default_outcome};
-    ///
-    /// // A 404 may be there tomorrow.
-    /// let layer = IdempotencyLayer::builder(MemoryStore::new())
-    ///     .outcome(|status| match status.as_u16() {
-    ///         404 => Outcome::Release,
-    ///         _ => default_outcome(status),
-    ///     })
-    ///     .build()?;
-    /// # let _ = layer;
-    /// # Ok::<(), tower_claim::ConfigError>(())
-    /// ```
-    pub fn outcome(mut self, rule: impl Fn(StatusCode) -> Outcome + Send + Sync + 'static) -> Self {
-        self.outcome = Arc::new(rule);
         self
     }
 

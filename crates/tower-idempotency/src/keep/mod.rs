@@ -15,17 +15,17 @@ use std::pin::Pin;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http::header::CONTENT_LENGTH;
+use http::response::Parts;
 use http::{HeaderMap, Response};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt;
 use tokio::sync::oneshot;
-use tower_claim::store::Value;
-use tower_claim::{Code, Renewal};
+use tower_claim::Renewal;
 
 use crate::body::{Fed, Feed, ResponseBody};
 use crate::execute::Answer;
 use crate::open::{OpenRun, Settled};
-use crate::outcome::{NoEffect, Outcome, grpc_outcome};
+use crate::outcome::{Outcome, Verdict};
 use crate::record::Head;
 use tape::Tape;
 
@@ -38,79 +38,70 @@ pub(crate) async fn settle<R, E>(
     R: Body<Data = Bytes> + Send + 'static,
     R::Error: Send,
 {
-    let verdict = Verdict::by_head(&open, &response);
+    let (mut parts, body) = response.into_parts();
+    let verdict = by_head(&open, &parts);
+    let length = known_length(&parts, &body);
+    open.responder.tell(&mut parts.headers, open.status());
     if verdict == Verdict::Now(Outcome::Release) {
         open.release().await;
-        let _ = answer.send(Ok(response.map(ResponseBody::pass)));
+        let response = Response::from_parts(parts, ResponseBody::pass(body));
+        let _ = answer.send(Ok(response));
         return;
     }
-    let length = known_length(&response);
-    if length.is_some_and(|length| length > open.shared.max_response_body as u64) {
-        // Too big by its own word: kept without the response, which is then sent untouched.
-        let sent = match open.finish(Value::Tombstone).await {
-            Settled::Stands => response.map(ResponseBody::pass),
+    let head = open.head(&parts);
+    let is_too_big = length.is_some_and(|length| length > open.shared.max_response_body as u64);
+    if is_too_big || verdict == Verdict::Now(Outcome::Tombstone) {
+        // Known before it is sent: kept without its body, which is then sent untouched.
+        let sent = match open.finish(head.alone()).await {
+            Settled::Stands => Response::from_parts(parts, ResponseBody::pass(body)),
             Settled::Superseded => open.responder.respond(open.answer_after_loss().await),
         };
         let _ = answer.send(Ok(sent));
         return;
     }
-    let head = Head::new(response.status(), response.headers(), &open.shared.headers);
     let tape = Tape::up_to(open.shared.max_response_body);
     if let Some(length) = length {
+        let response = Response::from_parts(parts, body);
         let sent = collect(&open, verdict, head, tape, response, length).await;
         let _ = answer.send(Ok(sent));
     } else {
         let (feed, fed) = ResponseBody::fed();
-        let (parts, body) = response.into_parts();
         let _ = answer.send(Ok(Response::from_parts(parts, fed)));
         stream(&open, verdict, head, tape, Box::pin(body), &feed).await;
     }
 }
 
-/// When it is known whether the answer is an outcome.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
-    Now(Outcome),
-    /// gRPC tells its status in the trailers.
-    InTrailers,
-}
-
-impl Verdict {
-    fn by_head<R>(open: &OpenRun, response: &Response<R>) -> Self {
-        if open.run.is_marked() {
-            Self::Now(Outcome::Keep)
-        } else if is_no_answer(response) || open.upload.get() {
-            Self::Now(Outcome::Release)
-        } else if !open.is_grpc(response.headers()) {
-            Self::Now((open.shared.outcome)(response.status()))
-        } else if response.headers().contains_key("grpc-status") {
-            Self::Now(grpc_outcome(Some(response.headers())))
-        } else {
-            Self::InTrailers
-        }
+/// The verdict by the head alone.
+fn by_head(open: &OpenRun, head: &Parts) -> Verdict {
+    if open.upload.get() && !open.run.is_marked() {
+        return Verdict::Now(Outcome::Release);
     }
-
-    fn at_the_end(self, open: &OpenRun, trailers: Option<&HeaderMap>) -> Outcome {
-        if open.upload.get() && !open.run.is_marked() {
-            return Outcome::Release;
-        }
-        match self {
-            Self::Now(outcome) => outcome,
-            Self::InTrailers if open.run.is_marked() => Outcome::Keep,
-            Self::InTrailers => grpc_outcome(trailers),
-        }
+    match open.shared.outcome.judge(head, open.is_grpc(&head.headers)) {
+        Verdict::Now(outcome) => Verdict::Now(past_return(open, outcome)),
+        in_trailers => in_trailers,
     }
 }
 
-/// Turned away before any effect, by its own word; or a refusal of a layer inside.
-fn is_no_answer<R>(response: &Response<R>) -> bool {
-    let extensions = response.extensions();
-    extensions.get::<NoEffect>().is_some() || extensions.get::<Code>().is_some()
+fn at_the_end(verdict: Verdict, open: &OpenRun, trailers: Option<&HeaderMap>) -> Outcome {
+    let outcome = match verdict {
+        _ if open.upload.get() => Outcome::Release,
+        Verdict::Now(outcome) => outcome,
+        Verdict::InTrailers => open.shared.outcome.judge_grpc(trailers),
+    };
+    past_return(open, outcome)
 }
 
-fn known_length<R: Body>(response: &Response<R>) -> Option<u64> {
-    response.body().size_hint().exact().or_else(|| {
-        let length = response.headers().get(CONTENT_LENGTH)?;
+/// Past the point of no return every answer is an outcome.
+fn past_return(open: &OpenRun, outcome: Outcome) -> Outcome {
+    match outcome {
+        Outcome::Release if open.run.is_marked() => Outcome::Keep,
+        outcome => outcome,
+    }
+}
+
+fn known_length(head: &Parts, body: &impl Body) -> Option<u64> {
+    body.size_hint().exact().or_else(|| {
+        let length = head.headers.get(CONTENT_LENGTH)?;
         length.to_str().ok()?.parse().ok()
     })
 }
@@ -154,14 +145,14 @@ where
         }
         End::Over(frame) => {
             // It lied about its length: over the cap all the same.
-            let settled = open.finish(Value::Tombstone).await;
+            let settled = open.finish(head.alone()).await;
             let (feed, fed) = tape.into_fed();
             let _ = feed.send(Fed::Frame(frame));
             let _ = feed.send(Fed::Rest(body));
             (settled, fed)
         }
         End::Outlasted => {
-            let settled = open.finish(Value::Tombstone).await;
+            let settled = open.finish(head.alone()).await;
             let (feed, fed) = tape.into_fed();
             let _ = feed.send(Fed::Rest(body));
             (settled, fed)
@@ -195,7 +186,7 @@ async fn stream<R>(
 {
     let (settled, rest) = loop {
         let Some(frame) = before_the_claim_ends(open, next_frame(&mut body)).await else {
-            break (open.finish(Value::Tombstone).await, vec![Fed::Rest(body)]);
+            break (open.finish(head.alone()).await, vec![Fed::Rest(body)]);
         };
         match frame {
             None => {
@@ -209,7 +200,7 @@ async fn stream<R>(
             }
             Some(Ok(frame)) => match tape.keep(frame) {
                 Err(over) => {
-                    let settled = open.finish(Value::Tombstone).await;
+                    let settled = open.finish(head.alone()).await;
                     break (settled, vec![Fed::Frame(over), Fed::Rest(body)]);
                 }
                 Ok(frame) if frame.is_trailers() || body.is_end_stream() => {
@@ -249,11 +240,14 @@ async fn before_the_claim_ends<T>(open: &OpenRun, frame: impl Future<Output = T>
 
 /// The response is there, to its end.
 async fn settle_whole(open: &OpenRun, verdict: Verdict, head: Head, tape: &Tape) -> Settled {
-    match verdict.at_the_end(open, tape.trailers.as_ref()) {
+    let trailers = tape.trailers.as_ref();
+    match at_the_end(verdict, open, trailers) {
         Outcome::Keep => {
-            let record = head.with_body(tape.chunks.iter(), tape.trailers.as_ref());
-            open.finish(Value::Kept(record)).await
+            let rules = &open.shared.headers;
+            let record = head.with_body(tape.chunks.iter(), trailers, rules);
+            open.finish(record).await
         }
+        Outcome::Tombstone => open.finish(head.alone()).await,
         Outcome::Release => open.release().await,
     }
 }

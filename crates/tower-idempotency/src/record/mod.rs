@@ -1,7 +1,9 @@
 //! A response as bytes, as the store keeps it.
 //!
 //! ```text
-//! version    u8       1
+//! version    u8       2
+//! first seen u64      milliseconds since the Unix epoch: when the first run began
+//! kept       u8       1: the whole response, 0: its head only (trailers and body are empty then)
 //! status     u16
 //! headers    u32      how many, then for each: name (u16, bytes), value (u32, bytes)
 //! trailers   u32      0 for none, else one more than how many, then as above
@@ -9,18 +11,30 @@
 //! ```
 //!
 //! Numbers are big-endian. The body comes last, so that a replay shares the store's bytes.
+//!
+//! Version 1 had neither the second nor the third field; it is read still. Other first bytes: a record that was
+//! [sealed](crate::seal), and the [`Marker`] of a key whose work goes on under another.
+
+mod marker;
 
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
+use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use crate::headers::HeaderRules;
+use crate::seal::{SEALED, SealError};
+pub(crate) use marker::{Marker, MovedTo};
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// Without a first time, and whole.
+const VERSION_1: u8 = 1;
+/// Where the head says whether the body follows.
+const WHOLE_AT: usize = 9;
 
 /// A response that can be kept and replayed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +43,17 @@ pub(crate) struct KeptResponse {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
     pub(crate) trailers: Option<HeaderMap>,
+    /// When the first run began, since the Unix epoch.
+    pub(crate) first_seen: Option<Duration>,
+    /// Of a tombstone only the head was kept.
+    pub(crate) is_whole: bool,
+}
+
+/// A record to keep.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) bytes: Bytes,
+    pub(crate) is_whole: bool,
 }
 
 /// The first half of a record: status and headers, written before the head is sent.
@@ -37,9 +62,16 @@ pub(crate) struct Head(BytesMut);
 
 impl Head {
     /// Writes a head down, without the headers that were true of its exchange only.
-    pub(crate) fn new(status: StatusCode, headers: &HeaderMap, rules: &HeaderRules) -> Self {
-        let mut out = BytesMut::with_capacity(32 + 48 * headers.len());
+    pub(crate) fn new(
+        status: StatusCode,
+        headers: &HeaderMap,
+        rules: &HeaderRules,
+        first_seen: Duration,
+    ) -> Self {
+        let mut out = BytesMut::with_capacity(40 + 48 * headers.len());
         out.put_u8(VERSION);
+        out.put_u64(u64::try_from(first_seen.as_millis()).unwrap_or(u64::MAX));
+        out.put_u8(1);
         out.put_u16(status.as_u16());
         put_headers(&mut out, 0, rules.select(headers));
         Self(out)
@@ -50,11 +82,12 @@ impl Head {
         self,
         body: impl Iterator<Item = &'a Bytes> + Clone,
         trailers: Option<&HeaderMap>,
-    ) -> Bytes {
+        rules: &HeaderRules,
+    ) -> Record {
         let Self(mut out) = self;
         match trailers {
             None => out.put_u32(0),
-            Some(trailers) => put_headers(&mut out, 1, trailers.iter()),
+            Some(trailers) => put_headers(&mut out, 1, rules.select(trailers)),
         }
         let length: usize = body.clone().map(Bytes::len).sum();
         out.reserve(8 + length);
@@ -62,7 +95,24 @@ impl Head {
         for chunk in body {
             out.put_slice(chunk);
         }
-        out.freeze()
+        Record {
+            bytes: out.freeze(),
+            is_whole: true,
+        }
+    }
+
+    /// The record of an answer that is not kept: what it was, without its body.
+    pub(crate) fn alone(self) -> Record {
+        let Self(mut out) = self;
+        if let Some(whole) = out.get_mut(WHOLE_AT) {
+            *whole = 0;
+        }
+        out.put_u32(0);
+        out.put_u64(0);
+        Record {
+            bytes: out.freeze(),
+            is_whole: false,
+        }
     }
 }
 
@@ -97,10 +147,21 @@ fn put_headers<'a>(
 /// [`Unreadable`] for another version, or bytes that are cut, too many or no response.
 pub(crate) fn decode(bytes: &Bytes) -> Result<KeptResponse, Unreadable> {
     let mut input = bytes.clone();
-    let version = input.try_get_u8().map_err(|_| Unreadable::Cut)?;
-    if version != VERSION {
-        return Err(Unreadable::Version(version));
-    }
+    let (first_seen, is_whole) = match input.try_get_u8().map_err(|_| Unreadable::Cut)? {
+        VERSION_1 => (None, true),
+        VERSION => {
+            let first_seen = input.try_get_u64().map_err(|_| Unreadable::Cut)?;
+            let is_whole = match input.try_get_u8().map_err(|_| Unreadable::Cut)? {
+                0 => false,
+                1 => true,
+                _ => return Err(Unreadable::NoResponse),
+            };
+            (Some(Duration::from_millis(first_seen)), is_whole)
+        }
+        SEALED => return Err(Unreadable::Sealed(SealError::NoKeys)),
+        _ if Marker::read(bytes).is_some() => return Err(Unreadable::Moved),
+        version => return Err(Unreadable::Version(version)),
+    };
     let status = input.try_get_u16().map_err(|_| Unreadable::Cut)?;
     let status = StatusCode::from_u16(status).map_err(|_| Unreadable::NoResponse)?;
     let count = input.try_get_u32().map_err(|_| Unreadable::Cut)?;
@@ -118,6 +179,8 @@ pub(crate) fn decode(bytes: &Bytes) -> Result<KeptResponse, Unreadable> {
         headers,
         body: input,
         trailers,
+        first_seen,
+        is_whole,
     })
 }
 
@@ -145,7 +208,7 @@ fn take(input: &mut Bytes, length: usize) -> Result<Bytes, Unreadable> {
 }
 
 /// Why a record cannot be replayed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Unreadable {
     /// Written by another version of this crate.
     Version(u8),
@@ -153,6 +216,10 @@ pub(crate) enum Unreadable {
     Cut,
     /// A status or a header that HTTP does not have.
     NoResponse,
+    /// The work goes on under another key.
+    Moved,
+    /// It cannot be unsealed.
+    Sealed(SealError),
 }
 
 impl fmt::Display for Unreadable {
@@ -161,6 +228,8 @@ impl fmt::Display for Unreadable {
             Self::Version(v) => write!(f, "the record has version {v}, this crate reads {VERSION}"),
             Self::Cut => f.write_str("the record is too short or too long"),
             Self::NoResponse => f.write_str("the record holds no response"),
+            Self::Moved => f.write_str("the record says that the work goes on under another key"),
+            Self::Sealed(why) => why.fmt(f),
         }
     }
 }

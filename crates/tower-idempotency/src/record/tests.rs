@@ -4,6 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// 2025-11-29T12:00:00Z.
+const FIRST_SEEN: Duration = Duration::from_secs(1_764_417_600);
+
 fn encode(
     status: StatusCode,
     headers: &HeaderMap,
@@ -11,7 +14,8 @@ fn encode(
     body: &[Bytes],
     trailers: Option<&HeaderMap>,
 ) -> Bytes {
-    Head::new(status, headers, rules).with_body(body.iter(), trailers)
+    let head = Head::new(status, headers, rules, FIRST_SEEN);
+    head.with_body(body.iter(), trailers, rules).bytes
 }
 
 fn example() -> (HeaderMap, HeaderMap) {
@@ -25,37 +29,81 @@ fn example() -> (HeaderMap, HeaderMap) {
     (headers, trailers)
 }
 
-/// The bytes of version 1, for ever: records of one release are read by the next.
+/// What follows the first fields, in either version.
+const RESPONSE: &[u8] = b"\x00\xC9\
+    \x00\x00\x00\x04\
+    \x00\x08location\x00\x00\x00\x09/orders/1\
+    \x00\x04link\x00\x00\x00\x03<a>\
+    \x00\x04link\x00\x00\x00\x03<b>\
+    \x00\x06x-name\x00\x00\x00\x04caf\xE9\
+    \x00\x00\x00\x02\
+    \x00\x0Bgrpc-status\x00\x00\x00\x010\
+    \x00\x00\x00\x00\x00\x00\x00\x05hello";
+
+fn response(first_seen: Option<Duration>) -> KeptResponse {
+    let (headers, trailers) = example();
+    KeptResponse {
+        status: StatusCode::CREATED,
+        headers,
+        body: Bytes::from_static(b"hello"),
+        trailers: Some(trailers),
+        first_seen,
+        is_whole: true,
+    }
+}
+
+/// The bytes of each version, for ever: records of one release are read by the next.
 #[test]
-fn version_1_looks_like_this() {
+fn version_2_looks_like_this() {
     let (headers, trailers) = example();
     let body = [Bytes::from_static(b"he"), Bytes::from_static(b"llo")];
+    let rules = HeaderRules::default();
     let bytes = encode(
         StatusCode::CREATED,
         &headers,
-        &HeaderRules::default(),
+        &rules,
         &body,
         Some(&trailers),
     );
-    let golden: &[u8] = b"\x01\x00\xC9\
-        \x00\x00\x00\x04\
-        \x00\x08location\x00\x00\x00\x09/orders/1\
-        \x00\x04link\x00\x00\x00\x03<a>\
-        \x00\x04link\x00\x00\x00\x03<b>\
-        \x00\x06x-name\x00\x00\x00\x04caf\xE9\
-        \x00\x00\x00\x02\
-        \x00\x0Bgrpc-status\x00\x00\x00\x010\
-        \x00\x00\x00\x00\x00\x00\x00\x05hello";
+    let golden = [b"\x02\x00\x00\x01\x9A\xCF\x7B\xFA\x00\x01", RESPONSE].concat();
     assert_eq!(bytes, golden);
-    assert_eq!(
-        decode(&Bytes::from_static(golden)),
-        Ok(KeptResponse {
-            status: StatusCode::CREATED,
-            headers,
-            body: Bytes::from_static(b"hello"),
-            trailers: Some(trailers),
-        })
-    );
+    assert_eq!(decode(&golden.into()), Ok(response(Some(FIRST_SEEN))));
+}
+
+#[test]
+fn version_1_is_read_still() {
+    let golden = [b"\x01", RESPONSE].concat();
+    assert_eq!(decode(&golden.into()), Ok(response(None)));
+}
+
+#[test]
+fn a_tombstone_keeps_the_head_alone() {
+    let (headers, _) = example();
+    let rules = HeaderRules::default();
+    let head = Head::new(StatusCode::CREATED, &headers, &rules, FIRST_SEEN);
+    let record = head.alone();
+    assert!(!record.is_whole);
+    let golden = [
+        b"\x02\x00\x00\x01\x9A\xCF\x7B\xFA\x00\x00",
+        &RESPONSE[..RESPONSE.len() - 35],
+        b"\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00",
+    ];
+    assert_eq!(record.bytes, golden.concat());
+    let read = decode(&record.bytes).unwrap();
+    assert!(!read.is_whole && read.body.is_empty() && read.trailers.is_none());
+    assert_eq!((read.headers, read.first_seen), (headers, Some(FIRST_SEEN)));
+}
+
+#[test]
+fn a_marker_is_no_response() {
+    for (marker, golden) in [(Marker::Ask, [0xC1, 0]), (Marker::Run, [0xC1, 1])] {
+        let bytes = marker.to_bytes();
+        assert_eq!(bytes, golden.as_slice());
+        assert_eq!(Marker::read(&bytes), Some(marker));
+        assert_eq!(decode(&bytes), Err(Unreadable::Moved));
+    }
+    assert_eq!(Marker::read(&[0xC1, 2]), None);
+    assert_eq!(Marker::read(&[0xC1]), None);
 }
 
 #[test]
@@ -79,11 +127,18 @@ fn a_record_that_is_cut_or_foreign_is_told_apart_from_a_response() {
     long.push(0);
     assert_eq!(decode(&long.into()), Err(Unreadable::Cut));
     let mut future = whole.to_vec();
-    future[0] = 2;
-    assert_eq!(decode(&future.into()), Err(Unreadable::Version(2)));
+    future[0] = 3;
+    assert_eq!(decode(&future.into()), Err(Unreadable::Version(3)));
     let mut no_status = whole.to_vec();
-    no_status[1..3].copy_from_slice(&[0, 7]);
+    no_status[10..12].copy_from_slice(&[0, 7]);
     assert_eq!(decode(&no_status.into()), Err(Unreadable::NoResponse));
+    let mut half_whole = whole.to_vec();
+    half_whole[9] = 2;
+    assert_eq!(decode(&half_whole.into()), Err(Unreadable::NoResponse));
+    let mut sealed = whole.to_vec();
+    sealed[0] = SEALED;
+    let no_keys = Unreadable::Sealed(SealError::NoKeys);
+    assert_eq!(decode(&sealed.into()), Err(no_keys));
 }
 
 fn header_map() -> impl Strategy<Value = HeaderMap> {
@@ -112,7 +167,7 @@ proptest! {
     }
 
     #[test]
-    fn a_flipped_byte_never_panics(at in 0usize..90, to in any::<u8>()) {
+    fn a_flipped_byte_never_panics(at in 0usize..99, to in any::<u8>()) {
         let (headers, trailers) = example();
         let rules = HeaderRules::default();
         let body = [Bytes::from_static(b"hello")];

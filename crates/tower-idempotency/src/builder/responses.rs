@@ -1,0 +1,167 @@
+//! Which answers are kept, and what of them.
+
+use std::sync::Arc;
+
+use http::response::Parts;
+use http::{HeaderName, StatusCode};
+
+use super::IdempotencyBuilder;
+use crate::outcome::Outcome;
+
+impl IdempotencyBuilder {
+    /// The largest response body that is kept, in bytes. Of a larger one, or an endless one, only the fact
+    /// is kept that the work is done: a repeat is told so (409 `response-not-kept`). Default: 1 MiB.
+    pub fn max_response_body(mut self, bytes: usize) -> Self {
+        self.max_response_body = bytes;
+        self
+    }
+
+    /// Keeps a response header, or trailer, that is dropped by default (dates, cookies, challenges, traces, quotas).
+    /// Of what belongs to one message only (`Content-Length`, `Transfer-Encoding`, `Connection`, …) nothing may be
+    /// kept: `build` refuses it. Default: none of them.
+    ///
+    /// ```
+    /// use http::header::SET_COOKIE;
+    /// use tower_claim::MemoryStore;
+    /// use tower_idempotency::IdempotencyLayer;
+    ///
+    /// let layer = IdempotencyLayer::builder(MemoryStore::new())
+    ///     .keep_header(SET_COOKIE) // whoever repeats the request is given the session, too
+    ///     .build()?;
+    /// # let _ = layer;
+    /// # Ok::<(), tower_claim::ConfigError>(())
+    /// ```
+    pub fn keep_header(mut self, name: HeaderName) -> Self {
+        self.headers.keep(name);
+        self
+    }
+
+    /// Keeps these response headers and trailers only, and those of [`keep_header`](Self::keep_header).
+    /// `Content-Type`, `Content-Encoding` and gRPC's status need not be named. Default: all but those that
+    /// [are dropped](Self::drop_header).
+    ///
+    /// ```
+    /// use http::header::{ETAG, LOCATION};
+    /// use tower_claim::MemoryStore;
+    /// use tower_idempotency::IdempotencyLayer;
+    ///
+    /// let layer = IdempotencyLayer::builder(MemoryStore::new())
+    ///     .keep_headers_only([LOCATION, ETAG])
+    ///     .build()?;
+    /// # let _ = layer;
+    /// # Ok::<(), tower_claim::ConfigError>(())
+    /// ```
+    pub fn keep_headers_only(mut self, names: impl IntoIterator<Item = HeaderName>) -> Self {
+        self.headers.only(names.into_iter().collect());
+        self
+    }
+
+    /// Drops a response header, or trailer, from replays. Default: hop-by-hop fields, framing, dates, cookies,
+    /// challenges, traces and quotas are dropped; this adds to them.
+    ///
+    /// ```
+    /// use http::HeaderName;
+    /// use tower_claim::MemoryStore;
+    /// use tower_idempotency::IdempotencyLayer;
+    ///
+    /// let layer = IdempotencyLayer::builder(MemoryStore::new())
+    ///     .drop_header(HeaderName::from_static("x-served-by"))
+    ///     .build()?;
+    /// # let _ = layer;
+    /// # Ok::<(), tower_claim::ConfigError>(())
+    /// ```
+    pub fn drop_header(mut self, name: HeaderName) -> Self {
+        self.headers.drop(name);
+        self
+    }
+
+    /// Which answers are outcomes to keep, by their status. [`NoEffect`](crate::NoEffect), an [`Outcome`] of the
+    /// handler's own, [`outcome_if`](Self::outcome_if) and the point of no return go before it; gRPC calls are judged
+    /// by their [gRPC status](Self::grpc_outcome). Default: [`default_outcome`].
+    ///
+    /// ```
+    /// use tower_claim::MemoryStore;
+    /// use tower_idempotency::{IdempotencyLayer, Outcome, default_outcome};
+    ///
+    /// // A 404 may be there tomorrow.
+    /// let layer = IdempotencyLayer::builder(MemoryStore::new())
+    ///     .outcome(|status| match status.as_u16() {
+    ///         404 => Outcome::Release,
+    ///         _ => default_outcome(status),
+    ///     })
+    ///     .build()?;
+    /// # let _ = layer;
+    /// # Ok::<(), tower_claim::ConfigError>(())
+    /// ```
+    pub fn outcome(mut self, rule: impl Fn(StatusCode) -> Outcome + Send + Sync + 'static) -> Self {
+        self.outcome.by_status = Arc::new(rule);
+        self
+    }
+
+    /// Adds a rule that sees the head of an answer: its status, headers and extensions. The first rule that says
+    /// something decides; then [`outcome`](Self::outcome) or [`grpc_outcome`](Self::grpc_outcome) does. Default: none.
+    ///
+    /// ```
+    /// use http::header::CACHE_CONTROL;
+    /// use tower_claim::MemoryStore;
+    /// use tower_idempotency::{IdempotencyLayer, Outcome};
+    ///
+    /// // What must not lie around anywhere is done once, but not kept.
+    /// let layer = IdempotencyLayer::builder(MemoryStore::new())
+    ///     .outcome_if(|answer| {
+    ///         let secret = answer.headers.get(CACHE_CONTROL)? == "no-store";
+    ///         (secret && answer.status.is_success()).then_some(Outcome::Tombstone)
+    ///     })
+    ///     .build()?;
+    /// # let _ = layer;
+    /// # Ok::<(), tower_claim::ConfigError>(())
+    /// ```
+    pub fn outcome_if(
+        mut self,
+        rule: impl Fn(&Parts) -> Option<Outcome> + Send + Sync + 'static,
+    ) -> Self {
+        self.outcome.by_head.push(Arc::new(rule));
+        self
+    }
+
+    /// Which answers of gRPC calls are outcomes to keep, by their status, which is in the trailers, or in the head of
+    /// an answer that has nothing else. A call without a status broke off, and is never kept. Default:
+    /// [`default_grpc_outcome`](crate::default_grpc_outcome).
+    ///
+    /// ```
+    /// use tower_claim::MemoryStore;
+    /// use tower_idempotency::{IdempotencyLayer, Outcome, default_grpc_outcome};
+    ///
+    /// const NOT_FOUND: u8 = 5;
+    /// let layer = IdempotencyLayer::builder(MemoryStore::new())
+    ///     .grpc_outcome(|status| match status {
+    ///         NOT_FOUND => Outcome::Release,
+    ///         _ => default_grpc_outcome(status),
+    ///     })
+    ///     .build()?;
+    /// # let _ = layer;
+    /// # Ok::<(), tower_claim::ConfigError>(())
+    /// ```
+    pub fn grpc_outcome(mut self, rule: impl Fn(u8) -> Outcome + Send + Sync + 'static) -> Self {
+        self.outcome.by_grpc_status = Arc::new(rule);
+        self
+    }
+
+    /// Says on each answer to a request with a key how it came about, as `Idempotency-Status`: `fresh`, `taken-over`
+    /// (a run after one that lapsed), `replayed`, `rendered`, `reconciled`; on a refusal its code, like `in-progress`.
+    /// A request that is none of the layer's business is answered without. Default: off. (Replays carry
+    /// `Idempotent-Replayed: true` and `Idempotency-First-Seen`, the time of the first run, either way.)
+    ///
+    /// ```
+    /// use tower_claim::MemoryStore;
+    /// use tower_idempotency::IdempotencyLayer;
+    ///
+    /// let layer = IdempotencyLayer::builder(MemoryStore::new()).tell_status().build()?;
+    /// # let _ = layer;
+    /// # Ok::<(), tower_claim::ConfigError>(())
+    /// ```
+    pub fn tell_status(mut self) -> Self {
+        self.tell_status = true;
+        self
+    }
+}
