@@ -351,6 +351,9 @@ impl Seen {
             view.progress = record.progress;
             view.marked = record.marked;
             view.lapsed = record.phase == Phase::Held && self.live.is_none();
+            if record.phase == Phase::Held {
+                view.attempt = record.attempt;
+            }
         }
         Some(view)
     }

@@ -92,7 +92,8 @@ exception when duplicate_object then null; end $$;
 do $$ begin
     create type tower_claim.viewed_v1 as (
         at bigint, key bytea, state text, label text, token bigint, nonce bytea, fingerprint bytea,
-        since bigint, rest bigint, last_beat bigint, progress bigint, marked boolean, lapsed boolean
+        since bigint, rest bigint, last_beat bigint, progress bigint, marked boolean, lapsed boolean,
+        attempt bigint
     );
 exception when duplicate_object then null; end $$;
 
@@ -703,7 +704,7 @@ declare
 begin
     v.at := tower_claim.micros_v1(_now); v.key := r.key; v.token := r.token; v.nonce := r.nonce;
     v.state := case standing when 'lapsed' then 'held' else standing end;
-    v.label := ''; v.last_beat := 0; v.progress := 0; v.marked := false; v.lapsed := false;
+    v.label := ''; v.last_beat := 0; v.progress := 0; v.marked := false; v.lapsed := false; v.attempt := 0;
     if standing = 'free' then
         began := case r.state when 'held' then r.until + r.unfinished_keep when 'free' then r.since else r.until end;
         ends := tower_claim.not_before_v1(r);
@@ -716,6 +717,7 @@ begin
     if r.state in ('held', 'unknown') then
         v.last_beat := tower_claim.left_v1(_now, r.last_beat); v.progress := r.progress; v.marked := r.marked;
         v.lapsed := r.state = 'held' and _now >= r.until;
+        if r.state = 'held' then v.attempt := r.attempt; end if;
     end if;
     return v;
 end $$;

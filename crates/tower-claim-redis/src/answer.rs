@@ -124,5 +124,6 @@ pub(crate) fn viewed(answer: Raw, key: Key) -> Result<Option<RecordView>, StoreE
     view.progress = reply.parse()?;
     view.marked = reply.flag()?;
     view.lapsed = reply.flag()?;
+    view.attempt = attempt(reply.number()?);
     Ok(Some(view))
 }

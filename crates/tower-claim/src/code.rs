@@ -41,6 +41,8 @@ pub enum Code {
     TokenInvalid,
     /// Waited too long.
     WaitTimeout,
+    /// The tenant has as many records as it may have, or as many bytes.
+    QuotaExceeded,
     /// Too many wait or run already.
     Overloaded,
     /// The service is shutting down.
@@ -76,6 +78,7 @@ impl Code {
         Code::TokenStale,
         Code::TokenInvalid,
         Code::WaitTimeout,
+        Code::QuotaExceeded,
         Code::Overloaded,
         Code::ShuttingDown,
         Code::FlightAged,
@@ -192,6 +195,12 @@ impl Code {
                 "The fencing token is invalid",
             ),
             Code::WaitTimeout => ("wait-timeout", 503, UNAVAILABLE, "Waited too long"),
+            Code::QuotaExceeded => (
+                "quota-exceeded",
+                429,
+                RESOURCE_EXHAUSTED,
+                "The tenant has used up its quota of keys",
+            ),
             Code::Overloaded => (
                 "overloaded",
                 503,
@@ -255,6 +264,7 @@ impl Code {
                 | Code::Cooling
                 | Code::LeasedByCaller
                 | Code::WaitTimeout
+                | Code::QuotaExceeded
                 | Code::Overloaded
                 | Code::ShuttingDown
                 | Code::StoreUnavailable

@@ -175,6 +175,7 @@ impl<C: Columns> Reader<'_, C> {
         view.progress = self.number("progress")?;
         view.marked = self.flag("marked")?;
         view.lapsed = self.flag("lapsed")?;
+        view.attempt = self.attempt()?;
         Ok(view)
     }
 }

@@ -16,6 +16,7 @@ local function peek(r)
     live and r.label or '', live and r.fingerprint or '',
     working and left(now, r.last_beat) or 0, working and r.progress or '0',
     working and r.marked or 0, live and r.state == 'held' and now >= r.ends and 1 or 0,
+    live and r.state == 'held' and r.attempt or 0,
   }
 end
 

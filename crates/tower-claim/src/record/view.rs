@@ -81,11 +81,13 @@ impl Record {
                 last_beat,
                 progress,
                 marked,
+                attempt,
                 ..
             } => {
                 view.last_beat = now.saturating_since(last_beat);
                 view.progress = progress;
                 view.marked = marked;
+                view.attempt = attempt;
                 view.lapsed = now >= self.until;
             }
             Phase::Unknown {

@@ -272,6 +272,9 @@ pub struct RecordView {
     pub marked: bool,
     /// Whether a held lease has lapsed.
     pub lapsed: bool,
+    /// Of a hold, also one that lapsed: 1 for the first owner of the work, one more for each takeover. Zero
+    /// where the record is no hold any more.
+    pub attempt: u32,
 }
 
 impl RecordView {
@@ -290,6 +293,7 @@ impl RecordView {
             progress: 0,
             marked: false,
             lapsed: false,
+            attempt: 0,
         }
     }
 }

@@ -142,6 +142,7 @@ pub(crate) const BROKEN: &[(&str, &str)] = &[
     ("peek_shows_the_owner", "peek hides the owner"),
     ("peek_shows_age_and_end", "peek tells no age"),
     ("peek_shows_progress_and_last_beat", "peek tells no progress"),
+    ("peek_shows_the_attempt", "peek tells attempt 1"),
     ("peek_shows_the_mark", "peek hides the mark"),
     ("peek_shows_a_lapse", "peek hides the lapse"),
     ("peek_shows_hold_lapsed_as_unknown", "peek shows a lapsed Hold as held"),

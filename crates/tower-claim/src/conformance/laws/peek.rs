@@ -11,6 +11,7 @@ laws![Bench;
     peek_shows_the_owner,
     peek_shows_age_and_end,
     peek_shows_progress_and_last_beat,
+    peek_shows_the_attempt,
     peek_shows_the_mark,
     peek_shows_a_lapse,
     peek_shows_hold_lapsed_as_unknown,
@@ -89,6 +90,22 @@ async fn peek_shows_progress_and_last_beat(b: &Bench) -> Judged {
         "3 units ago, not {:?}",
         record.last_beat
     );
+    Ok(())
+}
+
+async fn peek_shows_the_attempt(b: &Bench) -> Judged {
+    let key = b.key();
+    for attempt in 1..=2u32 {
+        b.at((attempt - 1) * 3).await?;
+        let owner = b.ask(key).granted().await?.owner;
+        let seen = record(b.peek(key).await?)?.attempt;
+        ensure!(seen == attempt, "attempt {seen}, not {attempt}");
+        if attempt == 2 {
+            b.finished(owner, "result", 2).await?;
+        }
+    }
+    let seen = record(b.peek(key).await?)?.attempt;
+    ensure!(seen == 0, "a finished record has no attempt, not {seen}");
     Ok(())
 }
 

@@ -103,7 +103,11 @@ impl Records {
         view.progress = record.progress;
         view.marked = record.marked;
         view.lapsed = record.state == State::Held && record.lapsed(now);
+        if record.state == State::Held {
+            view.attempt = record.attempt;
+        }
         match flaw {
+            "peek tells attempt 1" => view.attempt = view.attempt.min(1),
             "peek hides the owner" => view.nonce = Nonce::from_bytes([0; 16]),
             "peek tells no age" => view.since = Duration::ZERO,
             "peek tells no progress" => view.progress = 0,
