@@ -5,6 +5,8 @@ use std::time::Duration;
 use tower_claim::store::{DoneRecord, State, Value, Watched};
 use tower_claim::{Attempt, Claim, Code, Fingerprint, Key, Place, Refusal, StoreError, Token};
 
+use crate::quota::{Counted, Seat, Tenant};
+use crate::record::KeptResponse;
 use crate::reply::Reply;
 use crate::shared::Shared;
 
@@ -25,22 +27,23 @@ const WATCH_PAUSE: Duration = Duration::from_millis(50);
 
 /// What becomes of a request with a key.
 pub(crate) enum Admitted {
-    /// It runs, under this claim, in this place.
-    Run(Claim, Place),
+    /// It runs, under this claim, in this place; and is counted, where tenants have quotas.
+    Run(Claim, Place, Option<Seat>),
     Answer(Reply),
 }
 
 impl Shared {
-    /// Claims the key, and waits where the layer is told to. `before_wait` is called once, before the first
-    /// wait: what others may need is given back there.
+    /// Claims the key, and waits where the layer is told to, with so many bytes in memory. `before_wait` is called
+    /// once, before the first wait: what others may need is given back there.
     ///
     /// # Cancellation
     ///
     /// A drop leaves nothing behind: the keeper gives back a claim that was under way.
     pub(crate) async fn admit(
         &self,
-        key: Key,
+        (key, tenant): (Key, Option<Tenant>),
         print: Fingerprint,
+        bytes: usize,
         before_wait: impl FnOnce() + Send,
     ) -> Admitted {
         let deadline = match self.on_busy {
@@ -55,16 +58,23 @@ impl Shared {
                 Ok(place) => place,
                 Err(why) => return Admitted::Answer(self.refused(why.into()).into()),
             };
+            let counted = match self.count(key, tenant).await {
+                Ok(counted) => counted,
+                Err(reply) => return Admitted::Answer(reply),
+            };
             let claimed = self
                 .keeper
                 .claim(key, Some(print), &self.terms, Token::ZERO)
                 .await;
             let busy = match claimed {
-                Ok(Attempt::Granted(claim)) => return Admitted::Run(claim, place),
+                Ok(Attempt::Granted(claim)) => {
+                    let seat = counted.map(Counted::granted);
+                    return Admitted::Run(claim, place, seat);
+                }
                 Ok(Attempt::Busy(busy)) => busy,
                 other => return Admitted::Answer(self.answer(key, other)),
             };
-            drop(place);
+            drop((place, counted));
             if !busy.same_fingerprint {
                 return Admitted::Answer(self.reused());
             }
@@ -75,7 +85,9 @@ impl Shared {
             if let Some(before_wait) = before_wait.take() {
                 before_wait();
             }
-            let Some(following) = self.followers.follow(self.keeper.store(), key, busy.token)
+            let Some(following) =
+                self.followers
+                    .follow(self.keeper.store(), key, busy.token, bytes)
             else {
                 return Admitted::Answer(in_progress());
             };
@@ -151,39 +163,50 @@ impl Shared {
     }
 
     /// Whether there is a record of this key that binds.
+    pub(crate) async fn taken(&self, key: Key) -> Result<bool, StoreError> {
+        let record = self.keeper.store().dyn_peek(key).await?;
+        Ok(record.is_some_and(|record| record.state != State::Free))
+    }
+
+    /// The same for who answers a request.
     pub(crate) async fn is_taken(&self, key: Key) -> Result<bool, Reply> {
-        match self.keeper.store().dyn_peek(key).await {
-            Ok(record) => Ok(record.is_some_and(|record| record.state != State::Free)),
-            Err(error) => Err(self.store_failed(&error)),
-        }
+        let taken = self.taken(key).await;
+        taken.map_err(|error| self.store_failed(&error))
     }
 
     fn replay(&self, key: Key, done: &DoneRecord) -> Reply {
-        let Value::Kept(bytes) = &done.value else {
-            self.counters.not_kept.add();
-            return Reply::NotKept(None);
-        };
-        match self.read_record(key, bytes) {
-            Ok(kept) if kept.is_whole => {
+        match self.kept_response(key, done) {
+            Ok(Some(kept)) if kept.is_whole => {
                 self.counters.replays.add();
                 Reply::Replay(kept)
             }
             Ok(head) => {
                 self.counters.not_kept.add();
-                Reply::NotKept(Some(head))
+                Reply::NotKept(head)
             }
-            Err(why) => {
-                // The work is done, so it is not run again; what it answered cannot be told. That is for
-                // people to mend, hence no 409, which would read as the client's affair.
-                self.counters.store_failures.add();
-                #[cfg(feature = "tracing")]
-                tracing::error!(key = key.prefix(), %why, "a kept response cannot be read");
-                Refusal::new(Code::StoreUnavailable)
-                    .with_reason("record-unreadable")
-                    .with_detail(why.to_string())
-                    .into()
-            }
+            Err(refusal) => refusal.into(),
         }
+    }
+
+    /// The response of a finished record, or its head; `None` where neither was kept.
+    pub(crate) fn kept_response(
+        &self,
+        key: Key,
+        done: &DoneRecord,
+    ) -> Result<Option<KeptResponse>, Refusal> {
+        let Value::Kept(bytes) = &done.value else {
+            return Ok(None);
+        };
+        self.read_record(key, bytes).map(Some).map_err(|why| {
+            // The work is done, so it is not run again; what it answered cannot be told. That is for people to
+            // mend, hence no 409, which would read as the client's affair.
+            self.counters.store_failures.add();
+            #[cfg(feature = "tracing")]
+            tracing::error!(key = key.prefix(), %why, "a kept response cannot be read");
+            Refusal::new(Code::StoreUnavailable)
+                .with_reason("record-unreadable")
+                .with_detail(why.to_string())
+        })
     }
 
     fn in_progress(&self, left: Duration) -> Reply {
@@ -202,11 +225,15 @@ impl Shared {
     }
 
     fn store_failed(&self, error: &StoreError) -> Reply {
+        self.store_refusal(error).into()
+    }
+
+    pub(crate) fn store_refusal(&self, error: &StoreError) -> Refusal {
         self.counters.store_failures.add();
         #[cfg(feature = "tracing")]
         tracing::warn!(
             error = error as &dyn std::error::Error,
-            "no claim: the store failed"
+            "no answer: the store failed"
         );
         let refusal = Refusal::new(Code::StoreUnavailable);
         match error {
@@ -214,6 +241,5 @@ impl Shared {
             StoreError::Garbled { .. } => refusal.with_reason("record-unreadable"),
             _ => refusal,
         }
-        .into()
     }
 }

@@ -51,6 +51,8 @@ counts! {
     not_kept,
     /// Refusals because the store did not answer, was full, or held an unreadable record.
     store_failures,
+    /// Refusals because the tenant has as many records, or bytes, as it may have.
+    over_quota,
     /// Other refusals: keys, scopes, bodies, limits, shutdown.
     other_refusals,
     /// Keys that are not likely to name an intent ([`OnWeakKey`](crate::OnWeakKey)), refused or not.

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use http::request::Parts;
-use tower_claim::KeyBuilder;
 use tower_claim::http::{BusinessKey, InvalidKey, KeyFields};
 
 use crate::entry::Guarded;
 use crate::fields::{RequestFields, Values};
 use crate::reply::Reply;
+use crate::scope::Scoped;
 use crate::shared::Shared;
 
 /// The field that the number of the window goes under. No other can be named so.
@@ -47,7 +47,7 @@ impl Derived {
     /// The key, `None` when a field is absent.
     pub(crate) fn read(
         &self,
-        scoped: &KeyBuilder,
+        scoped: &Scoped,
         parts: &Parts,
         body: &[u8],
         now: Duration,
@@ -58,7 +58,10 @@ impl Derived {
         }
         let key = |window: Option<u128>| {
             let business_key = BusinessKey::fields(fields(&values, window))?;
-            Ok((business_key.add_to(scoped.clone()).build(), business_key))
+            Ok((
+                business_key.add_to(scoped.key.clone()).build(),
+                business_key,
+            ))
         };
         let (number, before) = match self.window.map(|window| window.numbers(now)) {
             Some((number, before)) => (Some(number), before),
@@ -68,6 +71,7 @@ impl Derived {
         Ok(Some(Guarded {
             key: now,
             business_key,
+            tenant: scoped.tenant,
             before: before.map(|number| key(Some(number))).transpose()?,
         }))
     }
@@ -98,6 +102,7 @@ impl Shared {
         Ok(Guarded {
             key: *key,
             business_key: business_key.clone(),
+            tenant: entry.tenant,
             before: None,
         })
     }

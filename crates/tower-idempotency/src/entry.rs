@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use tower_claim::http::{BusinessKey, Gate, InvalidKey, KeySource, Mode, original_uri};
-use tower_claim::{Clock, Code, Key, KeyBuilder, Namespace, Refusal, Use};
+use tower_claim::{Clock, Code, Key, Namespace, Refusal, Use};
 
 use crate::counts::Counters;
 use crate::derived::Derived;
 use crate::fingerprint::Bound;
 use crate::layer::LayerId;
+use crate::quota::{Tenant, Tenants};
 use crate::run::IdempotentRun;
+use crate::scope::Scoped;
 use crate::weak::{self, OnWeakKey, Warned};
 
 type ScopeFn = dyn Fn(&Parts) -> Option<String> + Send + Sync;
@@ -26,6 +28,8 @@ pub(crate) struct EntryRules {
     pub(crate) require_key: bool,
     pub(crate) scope: Option<Arc<ScopeFn>>,
     pub(crate) require_scope: bool,
+    /// Where tenants have quotas.
+    pub(crate) tenants: Option<Tenants>,
     pub(crate) namespace: Namespace,
     pub(crate) bound: Bound,
 }
@@ -51,15 +55,28 @@ pub(crate) enum Entry {
 pub(crate) enum Ticket {
     Keyed(Guarded),
     /// Its body names the key, which was begun with its scope.
-    ByBody(KeyBuilder),
+    ByBody(Scoped),
 }
 
 /// A request with a key.
 pub(crate) struct Guarded {
     pub(crate) key: Key,
     pub(crate) business_key: BusinessKey,
+    /// Where tenants have quotas.
+    pub(crate) tenant: Option<Tenant>,
     /// The key it had a moment ago, when the last window ended: it counts while there is a record of it.
     pub(crate) before: Option<(Key, BusinessKey)>,
+}
+
+impl Guarded {
+    fn of(business_key: BusinessKey, scoped: Scoped) -> Self {
+        Self {
+            key: business_key.add_to(scoped.key).build(),
+            business_key,
+            tenant: scoped.tenant,
+            before: None,
+        }
+    }
 }
 
 /// What is seen beside the request.
@@ -109,11 +126,7 @@ impl EntryRules {
                     return self.without_key();
                 };
                 self.judge(&business_key, parts, sight)?;
-                Guarded {
-                    key: business_key.add_to(self.scoped(parts)?).build(),
-                    business_key,
-                    before: None,
-                }
+                Guarded::of(business_key, self.scoped(parts)?)
             }
             Source::Fields(derived) if derived.needs_body() => {
                 return self.scoped(parts).map(Ticket::ByBody).map(Some);
@@ -132,7 +145,7 @@ impl EntryRules {
     /// The key of a request whose body was read.
     pub(crate) fn read_body(
         &self,
-        scoped: &KeyBuilder,
+        scoped: &Scoped,
         parts: &Parts,
         body: &[u8],
         clock: &dyn Clock,
@@ -170,14 +183,39 @@ impl EntryRules {
         Ok(())
     }
 
-    fn scoped(&self, parts: &Parts) -> Result<KeyBuilder, Refusal> {
+    fn scoped(&self, parts: &Parts) -> Result<Scoped, Refusal> {
         let scope = self.scope.as_ref().and_then(|scope| scope(parts));
         let key = Key::builder(Use::Idempotency, &self.namespace);
-        match &scope {
-            Some(scope) => Ok(key.part("scope").part(scope)),
-            None if self.require_scope => Err(Refusal::new(Code::ScopeMissing)),
-            None => Ok(key.part("shared")),
-        }
+        let key = match &scope {
+            Some(scope) => key.part("scope").part(scope),
+            None if self.require_scope => return Err(Refusal::new(Code::ScopeMissing)),
+            None => key.part("shared"),
+        };
+        let tenants = self.tenants.as_ref();
+        let tenant = tenants.map(|tenants| tenants.number(scope.as_deref()));
+        Ok(Scoped { key, tenant })
+    }
+
+    /// The key that somebody asks about, by a request that need not be the one that had it. `None` where that
+    /// does not name it.
+    pub(crate) fn asked(
+        &self,
+        source: Option<&KeySource>,
+        parts: &Parts,
+        clock: &dyn Clock,
+    ) -> Result<Guarded, Refusal> {
+        let scoped = self.scoped(parts)?;
+        let guarded = match (source, &self.source) {
+            (Some(source), _) | (None, Source::Head(source)) => {
+                let key = source.read(parts).map_err(|why| self.invalid(why))?;
+                key.map(|key| Guarded::of(key, scoped))
+            }
+            (None, Source::Fields(derived)) if derived.needs_body() => None,
+            (None, Source::Fields(derived)) => {
+                derived.read(&scoped, parts, &[], clock.unix_time())?
+            }
+        };
+        guarded.ok_or_else(|| self.missing())
     }
 
     fn header(&self) -> Option<&http::HeaderName> {

@@ -125,14 +125,19 @@ where
 
     let mut inner = Some(inner);
     let mut waiting = None;
-    let admitted = shared.admit(entry.key, print, || {
-        inner = inner.take().map(Inner::idle);
-        waiting = Some(row.waits_for(entry.key));
-    });
+    let admitted = shared.admit(
+        (entry.key, entry.tenant),
+        print,
+        upload.bytes().len(),
+        || {
+            inner = inner.take().map(Inner::idle);
+            waiting = Some(row.waits_for(entry.key));
+        },
+    );
     let admitted = admitted.await;
     drop(waiting);
-    let (claim, place) = match admitted {
-        Admitted::Run(claim, place) => (claim, place),
+    let (claim, place, seat) = match admitted {
+        Admitted::Run(claim, place, seat) => (claim, place, seat),
         Admitted::Answer(reply) => {
             let reply = match reply {
                 // No answer for a body that nobody has looked at.
@@ -175,6 +180,7 @@ where
         responder: responder.clone(),
         row: row.clone(),
         first_seen,
+        seat,
         _permit: permit,
     };
     // Boxed: the future is large, and is moved several times on its way into its task.

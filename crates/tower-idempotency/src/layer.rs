@@ -10,6 +10,7 @@ use tower_layer::Layer;
 
 use crate::builder::IdempotencyBuilder;
 use crate::counts::Counts;
+use crate::quota::TenantUsage;
 use crate::service::Idempotency;
 use crate::shared::Shared;
 
@@ -45,6 +46,10 @@ impl IdempotencyLayer {
         IdempotencyBuilder::new(Arc::new(store))
     }
 
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     pub(crate) fn of(shared: Shared) -> Self {
         Self {
             shared: Arc::new(shared),
@@ -60,6 +65,20 @@ impl IdempotencyLayer {
     pub fn in_flight(&self) -> usize {
         let free = self.shared.in_flight.available_permits();
         self.shared.max_in_flight.saturating_sub(free)
+    }
+
+    /// What a tenant has in this process just now, where tenants have
+    /// [quotas](IdempotencyBuilder::max_records_per_tenant); nothing where they have none. The scope as the layer's
+    /// own [scope](IdempotencyBuilder::scope) answers it, `None` for the requests without one.
+    pub fn tenant_usage(&self, scope: Option<&str>) -> TenantUsage {
+        let quotas = self.shared.quotas.as_ref();
+        quotas.map_or_else(TenantUsage::default, |quotas| quotas.usage(scope))
+    }
+
+    /// How many repeats wait for the first run of their key ([`OnBusy::Wait`](crate::OnBusy::Wait)), or for its
+    /// end ([`KeyLookup`](crate::KeyLookup)).
+    pub fn waiting(&self) -> usize {
+        self.shared.followers.count()
     }
 
     /// For shutdown: refuses new runs (`shutting-down`; requests without a key still pass), and waits for

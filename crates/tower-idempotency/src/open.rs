@@ -10,6 +10,7 @@ use tower_claim::store::Finish;
 use tower_claim::{Claim, Code, Fingerprint, Key, Refusal};
 
 use crate::body::UploadFailed;
+use crate::quota::Seat;
 use crate::record::{Head, Record};
 use crate::reply::{Reply, Responder, Status};
 use crate::run::IdempotentRun;
@@ -28,6 +29,8 @@ pub(crate) struct OpenRun {
     pub(crate) row: Row,
     /// When the first run began, since the Unix epoch.
     pub(crate) first_seen: Duration,
+    /// Where tenants have quotas.
+    pub(crate) seat: Option<Seat>,
     pub(crate) _permit: OwnedSemaphorePermit,
 }
 
@@ -49,7 +52,11 @@ impl OpenRun {
             return Settled::Stands;
         };
         let (value, is_whole) = self.shared.seal_up(self.key, record);
-        let kept = if is_whole {
+        let (value, fits) = match &self.seat {
+            Some(seat) => seat.fit(value),
+            None => (value, true),
+        };
+        let kept = if is_whole && fits {
             &counters.kept
         } else {
             &counters.tombstones
@@ -58,6 +65,7 @@ impl OpenRun {
             Ok(Finish::Finished) => kept.add(),
             Ok(_) => {
                 counters.superseded.add();
+                self.seat.iter().for_each(Seat::superseded);
                 return Settled::Superseded;
             }
             Err(_error) => {
@@ -71,6 +79,8 @@ impl OpenRun {
                 );
             }
         }
+        let keep = self.shared.retention;
+        self.seat.iter().for_each(|seat| seat.stays(keep));
         Settled::Stands
     }
 
@@ -80,8 +90,17 @@ impl OpenRun {
             self.shared.counters.released.add();
             if self.run.mark_is_in_doubt() && self.is_marked_all_the_same(&claim).await {
                 self.give_back_marked(claim).await;
+                let keep = self.shared.terms.lease();
+                self.seat.iter().for_each(|seat| seat.stays(keep));
             } else {
                 let _ = claim.release().await;
+                self.seat.iter().for_each(|seat| {
+                    if self.run.is_marked() {
+                        seat.stays(self.shared.unfinished_keep);
+                    } else {
+                        seat.given_back();
+                    }
+                });
             }
         }
         Settled::Stands

@@ -1,5 +1,17 @@
 //! Whose request it is.
 
+use tower_claim::KeyBuilder;
+
+use crate::quota::Tenant;
+
+/// A record key, begun with its scope.
+#[derive(Clone)]
+pub(crate) struct Scoped {
+    pub(crate) key: KeyBuilder,
+    /// Where tenants have quotas.
+    pub(crate) tenant: Option<Tenant>,
+}
+
 /// What a scope function may answer: the tenant as text or number, or `None` where it cannot be told.
 /// Empty text counts as `None`: an empty header names nobody.
 #[diagnostic::on_unimplemented(

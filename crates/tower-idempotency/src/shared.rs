@@ -15,6 +15,7 @@ use crate::counts::Counters;
 use crate::entry::{Entry, EntryRules, Sight};
 use crate::headers::HeaderRules;
 use crate::outcome::OutcomeRules;
+use crate::quota::Quotas;
 use crate::record::{self, KeptResponse, Record, Unreadable};
 use crate::reply::Responder;
 use crate::wait::Followers;
@@ -28,6 +29,8 @@ pub(crate) struct Shared {
     pub(crate) on_busy: OnBusy,
     pub(crate) followers: Followers,
     pub(crate) retention: Duration,
+    pub(crate) unfinished_keep: Duration,
+    pub(crate) quotas: Option<Arc<Quotas>>,
     pub(crate) max_request_body: usize,
     /// Up to this many bytes an upload with a digest is streamed.
     pub(crate) stream_uploads: Option<u64>,

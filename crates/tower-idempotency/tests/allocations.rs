@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -10,9 +11,9 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use tower::layer::util::Identity;
 use tower::{Layer, Service, ServiceExt};
-use tower_claim::MemoryStore;
 use tower_claim::http::{Gate, Mode, Switch};
-use tower_idempotency::{IdempotencyLayer, RequestBody};
+use tower_claim::{MemoryStore, RunOn, TokioClock};
+use tower_idempotency::{IdempotencyLayer, OnBusy, RequestBody};
 
 type Body = Full<Bytes>;
 
@@ -73,4 +74,46 @@ fn a_request_that_is_none_of_the_layers_business_allocates_nothing_more() {
         assert_eq!(count(&service, request), identity, "{method} {key:?}");
         assert_eq!(count(&off, request), identity, "off: {method} {key:?}");
     }
+}
+
+/// The last of 10,000 waiting repeats costs what the first does, and nothing of any is left behind.
+#[test]
+fn a_waiting_repeat_costs_little_memory_and_leaves_none_behind() {
+    const CROWD: usize = 10_000;
+    const BYTES_EACH: u64 = 6 * 1024;
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let clock = std::sync::Arc::new(TokioClock::new());
+        let store = MemoryStore::builder().clock(clock.clone());
+        let layer = IdempotencyLayer::builder(store.build().unwrap())
+            .clock(clock)
+            .run_on(RunOn::Task)
+            .on_busy(OnBusy::Wait(Duration::from_secs(60)))
+            .max_waiters_per_key(CROWD);
+        let layer = layer.build().unwrap();
+        let service = layer.layer(tower::service_fn(async |request| {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            handler::<RequestBody<Body>>(request).await
+        }));
+        let ask = || service.clone().oneshot(request("POST", Some("8e03978e")));
+        let first = tokio::spawn(ask());
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let mut crowd = Vec::with_capacity(CROWD);
+        let wait = |crowd: &mut Vec<_>| {
+            let mut repeat = Box::pin(ask());
+            assert!((&mut repeat).now_or_never().is_none());
+            crowd.push(repeat);
+        };
+        wait(&mut crowd);
+        let held = allocation_counter::measure(|| (1..CROWD).for_each(|_| wait(&mut crowd)));
+        assert_eq!(layer.waiting(), CROWD);
+        let each = u64::try_from(held.bytes_current).unwrap() / CROWD as u64;
+        assert!(each < BYTES_EACH, "{each} bytes for each that waits");
+        let freed = allocation_counter::measure(|| crowd.clear());
+        assert_eq!(layer.waiting(), 0);
+        let left = held.bytes_current + freed.bytes_current;
+        assert!(left <= 64 * 1024, "{left} bytes are left behind");
+        first.await.unwrap().unwrap();
+    });
 }

@@ -15,6 +15,7 @@ use crate::derived::Derived;
 use crate::entry::Source;
 use crate::fingerprint::{BodyRules, Bound};
 use crate::layer::IdempotencyLayer;
+use crate::quota::{Limits, Quotas, RECORD_BYTES, Tenants};
 use crate::shared::Shared;
 use crate::wait::Followers;
 
@@ -53,7 +54,12 @@ impl IdempotencyBuilder {
         };
         refuse_zero("retention", self.retention.is_zero(), "use 24 hours")?;
         refuse_zero("on_busy", wait.is_zero(), "use OnBusy::Reject")?;
-        refuse_zero("max_waiters", self.max_waiters == 0, "use OnBusy::Reject")?;
+        refuse_zero("max_waiters", self.waits.in_all == 0, "use OnBusy::Reject")?;
+        refuse_zero(
+            "max_waiters_per_key",
+            self.waits.per_key == 0,
+            "use OnBusy::Reject",
+        )?;
         refuse_zero("max_in_flight", self.max_in_flight == 0, "use at least 1")?;
         if self.max_in_flight > Semaphore::MAX_PERMITS {
             return Err(ConfigError::new(
@@ -73,6 +79,7 @@ impl IdempotencyBuilder {
                 ),
             ));
         }
+        self.check_quota()?;
         self.check_keys()?;
         self.check_fingerprint()?;
         let keeper = Keeper::builder(Arc::clone(&self.store))
@@ -87,6 +94,24 @@ impl IdempotencyBuilder {
     pub(crate) fn defaults(self) -> IdempotencyLayer {
         let keeper = Keeper::new(Arc::clone(&self.store));
         self.assemble(keeper, Terms::default().labelled(LABEL))
+    }
+
+    fn check_quota(&self) -> Result<(), ConfigError> {
+        let Limits { records, bytes } = self.quota;
+        refuse_zero("max_records_per_tenant", records == 0, "use at least 1")?;
+        if bytes < RECORD_BYTES {
+            return Err(ConfigError::new(
+                "max_bytes_per_tenant",
+                format!("not one record fits in: use at least {RECORD_BYTES}"),
+            ));
+        }
+        if self.quota != Limits::NONE && self.entry.scope.is_none() && !self.one_tenant {
+            return Err(ConfigError::new(
+                "max_records_per_tenant",
+                "nobody says whose request it is: set `scope`, or say `one_tenant`".to_owned(),
+            ));
+        }
+        Ok(())
     }
 
     fn check_keys(&self) -> Result<(), ConfigError> {
@@ -165,13 +190,23 @@ impl IdempotencyBuilder {
             Some(fields) => Bound::Fields(fields),
             None => Bound::Payload(self.body_rules),
         };
+        let tenants = (self.quota != Limits::NONE).then(Tenants::default);
+        entry.tenants = tenants.clone();
+        let quotas = tenants.map(|tenants| {
+            // A key that was given back stays in the store until no copy of its claim can arrive any more.
+            let linger = terms.attempt_timeout() * 4;
+            let clock = Arc::clone(&self.clock);
+            Arc::new(Quotas::new(self.quota, linger, clock, tenants))
+        });
         IdempotencyLayer::of(Shared {
             keeper,
             terms,
             entry,
             on_busy: self.on_busy,
-            followers: Followers::new(self.max_waiters),
+            followers: Followers::new(self.waits),
             retention: self.retention,
+            unfinished_keep: self.unfinished_keep,
+            quotas,
             max_request_body: self.max_request_body,
             stream_uploads: self.stream_uploads,
             max_response_body: self.max_response_body,

@@ -3,6 +3,7 @@
 mod build;
 mod fingerprint;
 mod keys;
+mod quota;
 mod responses;
 
 use std::fmt;
@@ -25,6 +26,8 @@ use crate::fingerprint::{BodyRules, Bound};
 use crate::headers::HeaderRules;
 use crate::layer::LayerId;
 use crate::outcome::OutcomeRules;
+use crate::quota::Limits;
+use crate::wait::WaitLimits;
 use crate::weak::OnWeakKey;
 
 /// `Idempotency-Key`.
@@ -72,8 +75,9 @@ pub struct IdempotencyBuilder {
     unfinished_keep: Duration,
     trust_forgetful_store: bool,
     retention: Duration,
+    quota: Limits,
     on_busy: OnBusy,
-    max_waiters: usize,
+    waits: WaitLimits,
     max_in_flight: usize,
     max_request_body: usize,
     max_response_body: usize,
@@ -99,6 +103,7 @@ impl IdempotencyBuilder {
                 require_key: false,
                 scope: None,
                 require_scope: false,
+                tenants: None,
                 namespace: Namespace::default(),
                 bound: Bound::Payload(BodyRules::default()),
             },
@@ -119,8 +124,13 @@ impl IdempotencyBuilder {
             unfinished_keep: DAY,
             trust_forgetful_store: false,
             retention: DAY,
+            quota: Limits::NONE,
             on_busy: OnBusy::Reject,
-            max_waiters: 10_000,
+            waits: WaitLimits {
+                in_all: 10_000,
+                per_key: 1_000,
+                bytes: 64 * MIB,
+            },
             max_in_flight: 10_000,
             max_request_body: MIB,
             max_response_body: MIB,
@@ -221,7 +231,38 @@ impl IdempotencyBuilder {
     /// How many repeats wait at once, in all ([`OnBusy::Wait`]); one more is refused like under
     /// [`OnBusy::Reject`]. Default: 10,000.
     pub fn max_waiters(mut self, limit: usize) -> Self {
-        self.max_waiters = limit;
+        self.waits.in_all = limit;
+        self
+    }
+
+    /// How many repeats of one key wait at once ([`OnBusy::Wait`]); one more is refused like under
+    /// [`OnBusy::Reject`]. A client that goes mad under one key does not take the places of the others, and when
+    /// its run ends without an outcome no more than these ask the store again. Default: 1,000.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_claim::MemoryStore;
+    /// use tower_idempotency::{IdempotencyLayer, OnBusy};
+    ///
+    /// let layer = IdempotencyLayer::builder(MemoryStore::new())
+    ///     .on_busy(OnBusy::Wait(Duration::from_secs(5)))
+    ///     .max_waiters(2_000)
+    ///     .max_waiters_per_key(20)
+    ///     .max_waiting_bytes(16 << 20)
+    ///     .build()?;
+    /// assert_eq!(layer.waiting(), 0);
+    /// # Ok::<(), tower_claim::ConfigError>(())
+    /// ```
+    pub fn max_waiters_per_key(mut self, limit: usize) -> Self {
+        self.waits.per_key = limit;
+        self
+    }
+
+    /// How many bytes the bodies of all repeats that wait may hold together ([`OnBusy::Wait`]); one more is
+    /// refused like under [`OnBusy::Reject`]. A body that streams is not in memory and does not count. Default:
+    /// 64 MiB.
+    pub fn max_waiting_bytes(mut self, bytes: usize) -> Self {
+        self.waits.bytes = bytes;
         self
     }
 

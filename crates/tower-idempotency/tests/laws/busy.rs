@@ -222,3 +222,94 @@ async fn a_waiting_repeat_is_never_replayed_anothers_payload() {
     assert!(answers.iter().any(|a| a.status == 422), "{answers:?}");
     assert!(answers.iter().all(|a| !a.is_replay()), "{answers:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_at_once_are_one_run_and_all_are_answered_in_time() {
+    const CROWD: usize = 10_000;
+    for (on_busy, in_all, per_key, waits) in [
+        (OnBusy::Reject, 10_000, 1_000, 0),
+        (OnBusy::Wait(ms(5000)), 10_000, 1_000, 1_000),
+        (OnBusy::Wait(ms(5000)), 300, 1_000, 300),
+        (OnBusy::Wait(ms(5000)), 10_000, 10_000, 9_999),
+    ] {
+        let app = App::new();
+        let wait = app.builder().on_busy(on_busy).max_waiters(in_all);
+        let layer = wait.max_waiters_per_key(per_key).build().unwrap();
+        let service = app.under(&layer);
+        let ask = post("/orders").key("k").flags("delay=2000");
+        let at = Instant::now();
+        let crowd = join_all((0..CROWD).map(|_| ask.send(&service)));
+        let seen = async {
+            tokio::time::sleep(ms(1000)).await;
+            let stats = app.store.inner().stats();
+            (
+                layer.waiting(),
+                layer.in_flight(),
+                stats.records,
+                stats.watched,
+            )
+        };
+        let (all, seen) = tokio::join!(crowd, seen);
+        assert_eq!(seen, (waits, 1, 1, waits.min(1)));
+        assert_eq!(at.elapsed(), ms(2000));
+        let of = |status: u16| all.iter().filter(|a| a.status == status).count();
+        assert_eq!((of(201), of(409)), (1 + waits, CROWD - 1 - waits));
+        assert_eq!(all.iter().filter(|a| a.is_replay()).count(), waits);
+        let refused = all.iter().filter(|a| a.status == 409);
+        assert!(refused.clone().all(|a| a.retry_after() == Some(30)));
+        assert_eq!((app.effects(), layer.counts().runs), (1, 1));
+        let calls = app.store.faults().calls();
+        assert_eq!(calls.of(Operation::Watch), waits.min(1) as u64);
+        assert_eq!((layer.waiting(), layer.in_flight()), (0, 0));
+        assert_eq!(app.store.inner().stats().watched, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_hot_key_leaves_places_for_the_others() {
+    let app = App::new();
+    let wait = app.builder().on_busy(OnBusy::Wait(ms(5000)));
+    let layer = wait.max_waiters(6).max_waiters_per_key(4).build().unwrap();
+    let service = app.under(&layer);
+    let hot = post("/orders").key("hot").flags("delay=500");
+    let calm = post("/orders").key("calm").flags("delay=500");
+    let (hot, calm) = tokio::join!(
+        join_all((0..20).map(|_| hot.send(&service))),
+        join_all((0..3).map(|_| calm.send(&service))),
+    );
+    assert_eq!(hot.iter().filter(|a| a.is_replay()).count(), 4);
+    assert_eq!(calm.iter().filter(|a| a.is_replay()).count(), 2);
+    assert_eq!(app.effects(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_bodies_of_those_that_wait_are_bounded() {
+    let app = App::new();
+    let wait = app.builder().on_busy(OnBusy::Wait(ms(5000)));
+    let service = app.under(&wait.max_waiting_bytes(35).build().unwrap());
+    let ask = post("/orders")
+        .key("k")
+        .body("0123456789")
+        .flags("delay=500");
+    let all = join_all((0..20).map(|_| ask.send(&service))).await;
+    assert_eq!(all.iter().filter(|a| a.is_replay()).count(), 3);
+    assert_eq!(all.iter().filter(|a| a.status == 409).count(), 16);
+    assert_eq!(app.effects(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_to_come_again_is_the_rest_of_the_lease_within_1_and_60_seconds() {
+    for (lease, asked_at, expected) in [(90, 1, 60), (90, 31_500, 59), (30, 29_100, 1), (1, 1, 1)] {
+        let app = App::new();
+        let layer = app.builder().lease(ms(lease * 1000));
+        let layer = layer.renewal(tower_claim::Renewal::Off).build().unwrap();
+        let service = app.under(&layer);
+        let ask = post("/orders").key("k");
+        let first = start(&service, ask.clone().flags("delay=200000")).await;
+        tokio::time::sleep(ms(asked_at - 1)).await;
+        let refused = ask.send(&service).await;
+        refused.assert_refused(409, "in-progress");
+        assert_eq!(refused.retry_after(), Some(expected));
+        first.await.unwrap();
+    }
+}
