@@ -8,6 +8,7 @@ use tower_claim::{ConfigError, StoreError};
 
 use crate::calls::Calls;
 use crate::errors::Failed;
+use crate::members::Members;
 use crate::store::EtcdStore;
 
 /// Builds an [`EtcdStore`]. Made by [`EtcdStore::builder`].
@@ -115,6 +116,11 @@ impl EtcdStoreBuilder {
     /// A client of your own, for all calls but heartbeats. Heartbeats go over a connection of their own
     /// where [`endpoints`](Self::endpoints) are given too; else over this one, and then they stall with the
     /// runtime it was made on. None by default.
+    ///
+    /// **Its limit:** such a client spreads calls over its members by itself. One that stands still fails its
+    /// share of them until the client finds it out, so give the client
+    /// [`with_keep_alive`](etcd_client::ConnectOptions::with_keep_alive). A store that is given
+    /// [`endpoints`](Self::endpoints) asks one member until it fails, and then the next.
     pub fn client(mut self, client: Client) -> Self {
         self.config.client = Some(client);
         self
@@ -219,35 +225,41 @@ impl Config {
     pub(crate) async fn calls(&self) -> Result<Calls, ConnectError> {
         let limit = self.call_timeout;
         if let Some(client) = &self.client {
-            let client = client.clone();
-            return Ok(Calls { client, limit });
+            let members = Members::new(vec![client.clone()], None);
+            return Ok(Calls::new(members, limit));
         }
-        let mut options = ConnectOptions::new()
+        let options = self.options();
+        let mut clients = Vec::with_capacity(self.endpoints.len());
+        for endpoint in &self.endpoints {
+            // Without a user this makes no connection yet: it tells bad words from good ones.
+            let client = Client::connect([endpoint.trim()], Some(options.clone())).await;
+            clients.push(client.map_err(|error| match error {
+                etcd_client::Error::InvalidUri(error) => {
+                    let text = format!("{error}: write `http://host:2379`");
+                    ConnectError::Config(ConfigError::new("endpoints", text))
+                }
+                etcd_client::Error::InvalidArgs(text) => {
+                    ConnectError::Config(ConfigError::new("endpoints", text))
+                }
+                error => StoreError::unavailable(Failed::of(&error)).into(),
+            })?);
+        }
+        Ok(Calls::new(Members::new(clients, self.user.clone()), limit))
+    }
+
+    fn options(&self) -> ConnectOptions {
+        let limit = self.call_timeout;
+        let options = ConnectOptions::new()
             .with_connect_timeout(limit)
             // A node that hangs is found out, though no call waits for it just now.
             .with_keep_alive(limit.max(Duration::from_secs(1)), limit)
             .with_keep_alive_while_idle(true)
             .with_auto_token_refresh(true);
-        if let Some((name, password)) = &self.user {
-            options = options.with_user(name, password);
-        }
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
-            options = options.with_tls(tls.clone());
+            return options.with_tls(tls.clone());
         }
-        let endpoints: Vec<&str> = self.endpoints.iter().map(|one| one.trim()).collect();
-        let connect = Client::connect(endpoints, Some(options));
-        match tokio::time::timeout(limit, connect).await {
-            Ok(Ok(client)) => Ok(Calls { client, limit }),
-            Ok(Err(etcd_client::Error::InvalidUri(error))) => Err(ConnectError::Config(
-                ConfigError::new("endpoints", format!("{error}: write `http://host:2379`")),
-            )),
-            Ok(Err(etcd_client::Error::InvalidArgs(text))) => {
-                Err(ConnectError::Config(ConfigError::new("endpoints", text)))
-            }
-            Ok(Err(error)) => Err(StoreError::unavailable(Failed::of(&error)).into()),
-            Err(_) => Err(StoreError::unavailable(format!("no answer within {limit:?}")).into()),
-        }
+        options
     }
 }
 

@@ -1,5 +1,6 @@
 //! Calls to etcd, bounded in time, and what their failures mean.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -12,11 +13,12 @@ use tokio::time::{Instant, timeout_at};
 use tower_claim::StoreError;
 
 use crate::errors::{is_final, is_lease_gone, never_sent, of_read, of_write};
+use crate::members::Members;
 
-/// The connection, and how long a call may take.
+/// The connections, and how long a call may take.
 #[derive(Clone)]
 pub(crate) struct Calls {
-    pub(crate) client: Client,
+    pub(crate) members: Arc<Members>,
     pub(crate) limit: Duration,
 }
 
@@ -28,10 +30,16 @@ pub(crate) struct Deadline {
 }
 
 impl Deadline {
-    /// Half of what is left: so a node that hangs leaves time to ask another.
-    fn attempt(&self) -> Instant {
+    /// A part of what is left, so a member that hangs leaves time to ask another: little where another can be
+    /// asked at once, more once others were tried.
+    fn attempt(&self, tried: usize, members: usize) -> Instant {
         let now = Instant::now();
-        now + (self.at.saturating_duration_since(now) / 2).max(self.limit / 8)
+        let left = self.at.saturating_duration_since(now);
+        let part = match tried {
+            0 if members > 1 => left / 4,
+            _ => left / 2,
+        };
+        now + part.max(self.limit / 8)
     }
 
     fn has_passed(&self) -> bool {
@@ -42,10 +50,15 @@ impl Deadline {
 /// A read of many keys carries all their results: more than the 4 MiB that gRPC takes by default.
 const LARGEST_ANSWER: usize = 1 << 30;
 
+fn kv(client: &Client) -> KvClient {
+    let kv = client.kv_client();
+    kv.max_decoding_message_size(LARGEST_ANSWER)
+}
+
 impl Calls {
-    fn kv(&self) -> KvClient {
-        let kv = self.client.kv_client();
-        kv.max_decoding_message_size(LARGEST_ANSWER)
+    pub(crate) fn new(members: Members, limit: Duration) -> Self {
+        let members = Arc::new(members);
+        Self { members, limit }
     }
 
     pub(crate) fn deadline(&self) -> Deadline {
@@ -62,8 +75,8 @@ impl Calls {
         key: String,
         options: GetOptions,
     ) -> Result<GetResponse, StoreError> {
-        again(deadline, || {
-            let (mut kv, key, options) = (self.kv(), key.clone(), options.clone());
+        self.again(deadline, |client| {
+            let (mut kv, key, options) = (kv(&client), key.clone(), options.clone());
             async move { kv.get(key, Some(options)).await }
         })
         .await
@@ -75,11 +88,11 @@ impl Calls {
         deadline: Deadline,
         ops: Vec<TxnOp>,
     ) -> Result<(i64, Vec<TxnOpResponse>), StoreError> {
-        let answer = again(deadline, || {
-            let (mut kv, txn) = (self.kv(), Txn::new().and_then(ops.clone()));
+        let answer = self.again(deadline, |client| {
+            let (mut kv, txn) = (kv(&client), Txn::new().and_then(ops.clone()));
             async move { kv.txn(txn).await }
-        })
-        .await?;
+        });
+        let answer = answer.await?;
         Ok((revision(&answer), answer.op_responses()))
     }
 
@@ -89,19 +102,37 @@ impl Calls {
         deadline: Deadline,
         txn: Txn,
     ) -> Result<TxnResponse, StoreError> {
-        for attempt in 0.. {
-            let mut kv = self.kv();
-            let error = match timeout_at(deadline.at, kv.txn(txn.clone())).await {
-                Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(error)) => error,
-                Err(_) => return Err(out_of_time(deadline)),
+        for tried in 0..self.members.tries() {
+            let turn = self.members.turn();
+            let attempt = deadline.attempt(tried, self.members.len());
+            let client = timeout_at(attempt, self.members.client(turn)).await;
+            let failed = match client {
+                Ok(Ok(client)) => {
+                    let mut kv = kv(&client);
+                    match timeout_at(deadline.at, kv.txn(txn.clone())).await {
+                        Ok(Ok(answer)) => return Ok(answer),
+                        Ok(Err(error)) if never_sent(&error) => of_read(error),
+                        Ok(Err(error)) => {
+                            self.members.pass(turn);
+                            return Err(of_write(error));
+                        }
+                        Err(_) => {
+                            self.members.pass(turn);
+                            return Err(out_of_time(deadline));
+                        }
+                    }
+                }
+                Ok(Err(error)) if is_final(&error) => return Err(of_read(error)),
+                Ok(Err(error)) => of_read(error),
+                Err(_) => unanswered(deadline),
             };
-            if attempt >= 4 || deadline.has_passed() || !never_sent(&error) {
-                return Err(of_write(error));
+            self.members.pass(turn);
+            if deadline.has_passed() {
+                return Err(failed);
             }
             a_moment(deadline).await;
         }
-        Err(out_of_time(deadline))
+        Err(unanswered(deadline))
     }
 
     /// Leases of these spans in seconds, all at once. One that is granted twice, after a lost reply, ends by
@@ -113,8 +144,8 @@ impl Calls {
     ) -> Result<Vec<LeaseGrantResponse>, StoreError> {
         let grants = spans.iter().map(|secs| {
             let secs = i64::try_from(*secs).unwrap_or(i64::MAX);
-            again(deadline, move || {
-                let mut leases = self.client.lease_client();
+            self.again(deadline, move |client| {
+                let mut leases = client.lease_client();
                 async move { leases.grant(secs, None).await }
             })
         });
@@ -125,16 +156,19 @@ impl Calls {
     pub(crate) async fn revoke(&self, leases: Vec<i64>) {
         let deadline = self.deadline();
         let revokes = leases.into_iter().map(|id| async move {
-            let mut client = self.client.lease_client();
-            let _ = timeout_at(deadline.at, client.revoke(id)).await;
+            let revoke = async {
+                let client = self.members.client(self.members.turn()).await?;
+                client.lease_client().revoke(id).await
+            };
+            let _ = timeout_at(deadline.at, revoke).await;
         });
         join_all(revokes).await;
     }
 
     /// Keeps a lease alive. False where it is gone.
     pub(crate) async fn keep_alive(&self, deadline: Deadline, id: i64) -> Result<bool, StoreError> {
-        again(deadline, || {
-            let mut leases = self.client.lease_client();
+        self.again(deadline, |client| {
+            let mut leases = client.lease_client();
             async move {
                 match leases.keep_alive(id).await {
                     Ok(_) => Ok(true),
@@ -153,38 +187,45 @@ impl Calls {
         deadline: Deadline,
         id: i64,
     ) -> Result<Duration, StoreError> {
-        let left = again(deadline, || {
-            let mut leases = self.client.lease_client();
+        let left = self.again(deadline, |client| {
+            let mut leases = client.lease_client();
             async move { leases.time_to_live(id, None).await }
-        })
-        .await?;
+        });
+        let left = left.await?;
         // Below zero once it has ended.
         Ok(Duration::from_secs(u64::try_from(left.ttl()).unwrap_or(0)))
     }
-}
-
-/// Asks again, at another node perhaps, what has no effect that counts.
-async fn again<T, F>(deadline: Deadline, call: impl Fn() -> F) -> Result<T, StoreError>
-where
-    F: Future<Output = Result<T, Error>>,
-{
-    let mut last = None;
-    for _ in 0..5 {
-        match timeout_at(deadline.attempt(), call()).await {
-            Ok(Ok(answer)) => return Ok(answer),
-            Ok(Err(error)) if is_final(&error) => return Err(of_read(error)),
-            Ok(Err(error)) => last = Some(of_read(error)),
-            Err(_) => {}
+    /// Asks again, at another member where there is one, what has no effect that counts.
+    async fn again<T, F>(
+        &self,
+        deadline: Deadline,
+        call: impl Fn(Client) -> F,
+    ) -> Result<T, StoreError>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let mut last = None;
+        for tried in 0..self.members.tries() {
+            let turn = self.members.turn();
+            let attempt = async { call(self.members.client(turn).await?).await };
+            let until = deadline.attempt(tried, self.members.len());
+            match timeout_at(until, attempt).await {
+                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Err(error)) if is_final(&error) => return Err(of_read(error)),
+                Ok(Err(error)) => {
+                    self.members.pass(turn);
+                    last = Some(of_read(error));
+                    a_moment(deadline).await;
+                }
+                // Long enough: the next one is asked at once.
+                Err(_) => self.members.pass(turn),
+            }
+            if deadline.has_passed() {
+                break;
+            }
         }
-        if deadline.has_passed() {
-            break;
-        }
-        a_moment(deadline).await;
+        Err(last.unwrap_or_else(|| unanswered(deadline)))
     }
-    Err(last.unwrap_or_else(|| {
-        let limit = deadline.limit;
-        StoreError::unavailable(format!("no answer within the call timeout of {limit:?}"))
-    }))
 }
 
 /// An election takes longer than the next call; a few of them do not.
@@ -197,6 +238,13 @@ pub(crate) fn revision(answer: &TxnResponse) -> i64 {
     answer.header().map_or(0, |header| header.revision())
 }
 
+/// Of what had no effect.
+fn unanswered(deadline: Deadline) -> StoreError {
+    let limit = deadline.limit;
+    StoreError::unavailable(format!("no answer within the call timeout of {limit:?}"))
+}
+
+/// Of what may have been applied.
 fn out_of_time(deadline: Deadline) -> StoreError {
     let limit = deadline.limit;
     StoreError::ambiguous(format!("no answer within the call timeout of {limit:?}"))

@@ -47,10 +47,13 @@ fn is_refused(error: &Error) -> bool {
 
 /// Whether asking again is in vain.
 pub(crate) fn is_final(error: &Error) -> bool {
-    matches!(
-        code(error),
-        Some(INVALID_ARGUMENT | NOT_FOUND | PERMISSION_DENIED | UNIMPLEMENTED | UNAUTHENTICATED)
-    )
+    is_out_of_space(error)
+        || matches!(
+            code(error),
+            Some(
+                INVALID_ARGUMENT | NOT_FOUND | PERMISSION_DENIED | UNIMPLEMENTED | UNAUTHENTICATED
+            )
+        )
 }
 
 pub(crate) fn is_lease_gone(error: &Error) -> bool {

@@ -41,6 +41,7 @@ mod fence;
 mod keys;
 mod look;
 mod many;
+mod members;
 mod moves;
 mod plan;
 mod record;

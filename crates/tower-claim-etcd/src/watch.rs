@@ -3,13 +3,16 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use etcd_client::{Client, WatchFilterType, WatchOptions};
+use etcd_client::{Error, WatchFilterType, WatchOptions, WatchStream};
 use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
 use tower_claim::engine::{Bells, Watching};
 use tower_claim::store::Watched;
 use tower_claim::{Key, StoreError, Token};
 
+use crate::calls::Calls;
 use crate::keys::{Keys, LIVE};
+use crate::members::{Members, Turn};
 use crate::store::{Inner, unix_ms};
 
 /// Between a watch that broke and the next.
@@ -40,9 +43,9 @@ impl Drop for Watcher {
 
 impl Inner {
     pub(crate) async fn watch(&self, key: Key, token: Token) -> Result<Watched, StoreError> {
-        let (client, keys) = (self.calls.client.clone(), self.keys.clone());
+        let (calls, keys) = (self.calls.clone(), self.keys.clone());
         self.watcher
-            .start(listen(client, keys, Arc::clone(&self.bells)));
+            .start(listen(calls, keys, Arc::clone(&self.bells)));
         let look = || async {
             let deadline = self.calls.deadline();
             let seen = self.look_at(deadline, key, None).await?;
@@ -58,12 +61,11 @@ impl Inner {
 }
 
 /// Rings where a liveness key goes: every end of a hold takes it away. Beats are puts, and not sent to us.
-async fn listen(client: Client, keys: Keys, bells: Arc<Bells>) {
+async fn listen(calls: Calls, keys: Keys, bells: Arc<Bells>) {
     loop {
-        let options = WatchOptions::new()
-            .with_range(keys.end())
-            .with_filters(vec![WatchFilterType::NoPut]);
-        if let Ok(mut stream) = client.watch_client().watch(keys.all(), Some(options)).await {
+        let turn = calls.members.turn();
+        let begun = timeout(calls.limit, begin(&calls.members, turn, &keys)).await;
+        if let Ok(Ok(mut stream)) = begun {
             while let Ok(Some(answer)) = stream.message().await {
                 if answer.canceled() {
                     break;
@@ -80,6 +82,16 @@ async fn listen(client: Client, keys: Keys, bells: Arc<Bells>) {
                 }
             }
         }
-        tokio::time::sleep(PAUSE).await;
+        calls.members.pass(turn);
+        sleep(PAUSE).await;
     }
+}
+
+async fn begin(members: &Members, turn: Turn, keys: &Keys) -> Result<WatchStream, Error> {
+    let options = WatchOptions::new()
+        .with_range(keys.end())
+        .with_filters(vec![WatchFilterType::NoPut]);
+    let client = members.client(turn).await?;
+    let mut watches = client.watch_client();
+    watches.watch(keys.all(), Some(options)).await
 }

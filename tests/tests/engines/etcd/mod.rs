@@ -6,6 +6,7 @@ mod failover;
 mod hard;
 mod late;
 mod odd;
+mod still;
 mod stored;
 mod suite;
 mod trips;

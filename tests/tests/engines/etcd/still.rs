@@ -1,0 +1,99 @@
+//! A member that stands still: its kernel takes connections, and nothing answers.
+
+use std::time::{Duration, Instant};
+
+use system_tests::servers::Etcd;
+use tower_claim::store::{Claimed, Owner, Renewed};
+use tower_claim::{ClaimStore, Settings, Token};
+use tower_claim_etcd::EtcdStore;
+
+use super::bench::{endpoints, hold, key, nonce, prefix, store_on};
+use super::failover::{claim, leader, persist, renewed};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_stands_still_costs_time_only() {
+    let server = Etcd::with_nodes(3);
+    let store = store_on(endpoints(&server), &prefix()).await;
+    let lease = Duration::from_secs(8);
+    let owner = hold(&store, key(), lease).await;
+    let still = leader(&server).await;
+    server.process(still).stop();
+    let beat = renewed(&store, owner, lease).await;
+    assert!(matches!(beat, Renewed::Renewed { .. }), "{beat:?}");
+    server.process(still).go_on();
+    let beat = renewed(&store, owner, lease).await;
+    assert!(matches!(beat, Renewed::Renewed { .. }), "{beat:?}");
+    let terms = Settings::new(lease);
+    let other = persist(|| claim(&store, owner, &terms)).await;
+    assert!(matches!(other, Claimed::Busy(_)), "{other:?}");
+}
+
+/// So many claims in a row, each of a key of its own: how many failed, and how long all of them took.
+async fn in_a_row(store: &EtcdStore, count: usize) -> (usize, Duration) {
+    let terms = Settings::new(Duration::from_secs(20));
+    let (began, mut failed) = (Instant::now(), 0);
+    for _ in 0..count {
+        let owner = Owner {
+            key: key(),
+            nonce: nonce(),
+            token: Token::ZERO,
+        };
+        match claim(store, owner, &terms).await {
+            Ok(answer) => assert!(matches!(answer, Claimed::Granted(_)), "{answer:?}"),
+            Err(error) => {
+                assert!(error.is_retryable(), "{error:?}");
+                failed += 1;
+            }
+        }
+    }
+    (failed, began.elapsed())
+}
+
+/// Whoever is asked when it stops: it costs one attempt, not each call its share.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_stands_still_costs_one_attempt_and_a_leader_an_election() {
+    let server = Etcd::with_nodes(3);
+    let limit = Duration::from_secs(2);
+    let builder = EtcdStore::builder().endpoints(endpoints(&server));
+    let builder = builder.prefix(prefix()).call_timeout(limit);
+    let store = builder.connect().await.expect("etcd answers");
+    let (failed, usual) = in_a_row(&store, 50).await;
+    assert_eq!(failed, 0, "of a cluster that is well");
+
+    let led = leader(&server).await;
+    let followers = (0..3).filter(|nth| *nth != led);
+    for still in followers.chain([led]) {
+        server.process(still).stop();
+        let (failed, took) = in_a_row(&store, 50).await;
+        server.process(still).go_on();
+        let lost = took.saturating_sub(usual);
+        println!("member {still}, leader {led}: {failed} of 50 failed, {lost:?} lost");
+        if still == led {
+            // A claim that was under way to the leader is in doubt; others wait for the next one.
+            assert!(failed <= 3, "{failed} of 50 failed");
+            assert!(lost < limit * 4, "{lost:?} lost");
+        } else {
+            assert_eq!(failed, 0, "of 50: the others are a majority");
+            assert!(lost < limit, "{lost:?} lost");
+        }
+        // It is well again, and the next one finds a leader.
+        persist(|| store.peek(key())).await;
+        leader(&server).await;
+    }
+}
+
+/// A member that is down refuses connections: that costs less still.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_is_down_fails_no_call() {
+    let mut server = Etcd::with_nodes(3);
+    let led = leader(&server).await;
+    let down = (led + 1) % 3;
+    server.kill(down);
+    for _ in 0..3 {
+        // Whichever of them is asked first.
+        let store = store_on(endpoints(&server), &prefix()).await;
+        let (failed, took) = in_a_row(&store, 20).await;
+        assert_eq!(failed, 0);
+        assert!(took < Duration::from_secs(5), "{took:?}");
+    }
+}
