@@ -151,6 +151,7 @@ impl Failed {
             INVALID_ARGUMENT if text.contains("authentication failed") => {
                 " (wrong user or password)"
             }
+            _ if text.contains("certificate") => " (give the authority that signed it with `tls`)",
             _ => "",
         };
         Self(format!("{text}{mend}"))

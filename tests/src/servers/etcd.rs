@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -15,6 +16,7 @@ pub struct Etcd {
     nodes: Vec<Node>,
     cluster: String,
     more: Vec<String>,
+    tls: bool,
 }
 
 #[derive(Debug)]
@@ -22,6 +24,8 @@ struct Node {
     name: String,
     client: u16,
     peer: u16,
+    /// Where it says in plain HTTP how it is: the client's port, unless that speaks TLS.
+    metrics: u16,
     process: Option<Process>,
     folder: TempDir,
 }
@@ -35,22 +39,33 @@ impl Etcd {
     /// One node, with more settings.
     pub fn with_settings<S: Into<String>>(more: impl IntoIterator<Item = S>) -> Self {
         let more = more.into_iter().map(Into::into).collect();
-        Self::launch(1, more)
+        Self::launch(1, more, false)
+    }
+
+    /// One node that speaks TLS to clients, with this certificate and key.
+    pub fn with_tls(certificate: &Path, key: &Path) -> Self {
+        let file = |path: &Path| path.display().to_string();
+        let more = ["--cert-file", &file(certificate), "--key-file", &file(key)];
+        Self::launch(1, more.map(str::to_owned).to_vec(), true)
     }
 
     /// A cluster of so many nodes.
     pub fn with_nodes(count: usize) -> Self {
-        Self::launch(count, Vec::new())
+        Self::launch(count, Vec::new(), false)
     }
 
-    fn launch(count: usize, more: Vec<String>) -> Self {
+    fn launch(count: usize, more: Vec<String>, tls: bool) -> Self {
         let nodes: Vec<_> = (0..count)
-            .map(|n| Node {
-                name: format!("n{n}"),
-                client: free_port(),
-                peer: free_port(),
-                process: None,
-                folder: folder(None),
+            .map(|n| {
+                let client = free_port();
+                Node {
+                    name: format!("n{n}"),
+                    client,
+                    peer: free_port(),
+                    metrics: if tls { free_port() } else { client },
+                    process: None,
+                    folder: folder(None),
+                }
             })
             .collect();
         let peers = nodes
@@ -61,6 +76,7 @@ impl Etcd {
             nodes,
             cluster,
             more,
+            tls,
         };
         for n in 0..count {
             server.run(n);
@@ -102,7 +118,9 @@ impl Etcd {
         }
         let program = program("etcd", "etcd-server", &[]).display().to_string();
         let data = node.folder.path().join("data").display().to_string();
-        let client = format!("http://127.0.0.1:{}", node.client);
+        let scheme = if self.tls { "https" } else { "http" };
+        let client = format!("{scheme}://127.0.0.1:{}", node.client);
+        let metrics = format!("http://127.0.0.1:{}", node.metrics);
         let peer = format!("http://127.0.0.1:{}", node.peer);
         // A short election makes short leases possible: the smallest is 1.5 times its timeout, in seconds.
         let mut command = vec![
@@ -131,6 +149,9 @@ impl Etcd {
             "--log-level",
             "error",
         ];
+        if self.tls {
+            command.extend(["--listen-metrics-urls", &metrics]);
+        }
         command.extend(self.more.iter().map(String::as_str));
         let log = node.folder.path().join("log");
         node.process = Some(Process::start(None, &command, &log));
@@ -145,7 +166,7 @@ impl Node {
     /// There is a leader, and it answers.
     fn is_healthy(&self) -> bool {
         let ask = || {
-            let mut socket = TcpStream::connect(self.address())?;
+            let mut socket = TcpStream::connect(("127.0.0.1", self.metrics))?;
             socket.set_read_timeout(Some(Duration::from_secs(1)))?;
             socket.write_all(b"GET /health HTTP/1.0\r\n\r\n")?;
             let mut answer = String::new();
