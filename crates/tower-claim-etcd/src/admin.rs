@@ -1,6 +1,6 @@
 //! The operator's side.
 
-use etcd_client::GetOptions;
+use etcd_client::{GetOptions, KeyValue};
 use tower_claim::store::{Broken, Resolution, Resolved, ScanPage};
 use tower_claim::{ClaimAdmin, Key, StoreError, Token};
 
@@ -10,6 +10,8 @@ use crate::store::{EtcdStore, unix_ms};
 
 /// A record has at most five keys of etcd.
 const KEYS_EACH: usize = 5;
+/// Where pages hold nothing of ours, the next ones are larger, up to this.
+const MOST_AT_ONCE: usize = 8192;
 
 impl ClaimAdmin for EtcdStore {
     async fn scan(&self, from: Option<Key>, limit: usize) -> Result<ScanPage, StoreError> {
@@ -17,34 +19,60 @@ impl ClaimAdmin for EtcdStore {
         let deadline = inner.calls.deadline();
         let limit = limit.clamp(1, 1000);
         let start = from.map_or_else(|| keys.all(), |key| keys.of(&key));
-        let most = i64::try_from((limit + 1) * KEYS_EACH).unwrap_or(i64::MAX);
-        let options = GetOptions::new().with_range(keys.end()).with_limit(most);
-        let page = inner.calls.get(deadline, start, options).await?;
-        let revision = page.header().map_or(0, |header| header.revision());
-
-        let mut groups: Vec<(Key, std::ops::Range<usize>)> = Vec::new();
-        for (nth, kv) in page.kvs().iter().enumerate() {
-            let Some((key, _)) = keys.parse(kv.key()) else {
-                continue;
-            };
-            match groups.last_mut() {
-                Some((last, range)) if *last == key => range.end = nth + 1,
-                _ => groups.push((key, nth..nth + 1)),
+        let mut most = (limit + 1) * KEYS_EACH;
+        let mut start = start.into_bytes();
+        // All pages show the store at the revision of the first, so no record is torn apart.
+        let mut revision = None;
+        let mut records = Vec::new();
+        let mut open: Option<(Key, Vec<KeyValue>)> = None;
+        loop {
+            let most_keys = i64::try_from(most).unwrap_or(i64::MAX);
+            let mut options = GetOptions::new().with_range(keys.end());
+            options = options.with_limit(most_keys);
+            if let Some(revision) = revision {
+                options = options.with_revision(revision);
+            }
+            let mut page = inner.calls.get(deadline, start.clone(), options).await?;
+            let header = page.header().map_or(0, |header| header.revision());
+            let revision = *revision.get_or_insert(header);
+            let (more, kvs) = (page.more(), page.take_kvs());
+            let last = kvs.last().map(|kv| kv.key().to_vec());
+            let before = records.len();
+            for kv in kvs {
+                // Others may have written below the prefix.
+                let Some(key) = keys.of_ours(kv.key()) else {
+                    continue;
+                };
+                if let Some((_, kvs)) = open.as_mut().filter(|(same, _)| *same == key) {
+                    kvs.push(kv);
+                    continue;
+                }
+                if let Some((whole, kvs)) = open.replace((key, vec![kv])) {
+                    let seen = inner.seen(&whole, revision, &kvs)?;
+                    records.extend(seen.peek(whole, unix_ms()));
+                }
+                if records.len() >= limit {
+                    let next = Some(key);
+                    return Ok(ScanPage { records, next });
+                }
+            }
+            match last {
+                Some(last) if more => {
+                    start = last;
+                    // The next key of etcd after this one.
+                    start.push(0);
+                }
+                _ => break,
+            }
+            if records.len() == before {
+                most = (most * 2).min(MOST_AT_ONCE);
             }
         }
-        let mut next = None;
-        if groups.len() > limit {
-            next = groups.get(limit).map(|(key, _)| *key);
-            groups.truncate(limit);
-        } else if page.more() {
-            // The last one may be cut off.
-            next = groups.pop().map(|(key, _)| key);
+        if let Some((whole, kvs)) = open {
+            let seen = inner.seen(&whole, revision.unwrap_or(0), &kvs)?;
+            records.extend(seen.peek(whole, unix_ms()));
         }
-        let mut records = Vec::with_capacity(groups.len());
-        for (key, range) in groups {
-            let seen = inner.seen(&key, revision, &page.kvs()[range])?;
-            records.extend(seen.peek(key, unix_ms()));
-        }
+        let next = None;
         Ok(ScanPage { records, next })
     }
 

@@ -72,9 +72,10 @@ impl Calls {
     pub(crate) async fn get(
         &self,
         deadline: Deadline,
-        key: String,
+        key: impl Into<Vec<u8>>,
         options: GetOptions,
     ) -> Result<GetResponse, StoreError> {
+        let key = key.into();
         self.again(deadline, |client| {
             let (mut kv, key, options) = (kv(&client), key.clone(), options.clone());
             async move { kv.get(key, Some(options)).await }

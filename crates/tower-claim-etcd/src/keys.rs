@@ -73,6 +73,12 @@ impl Keys {
         let (key, name) = rest.split_once('/')?;
         Some((key.parse().ok()?, name))
     }
+
+    /// Whose key this is, if it is one that this version writes.
+    pub(crate) fn of_ours(&self, bytes: &[u8]) -> Option<Key> {
+        let (key, name) = self.parse(bytes)?;
+        matches!(name, "r" | LIVE | "cool" | "wait" | "floor").then_some(key)
+    }
 }
 
 fn name(sibling: Sibling) -> &'static str {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use etcd_client::{Client, GetOptions};
+use etcd_client::{Client, GetOptions, Txn, TxnOp};
 use tower_claim::store::{
     Beat, Claimed, Finish, FinishRequest, Release, ReleaseRequest, Renewed, Value,
 };
@@ -42,6 +42,59 @@ async fn what_is_no_record_is_an_error_with_the_keys_prefix() {
             .delete(format!("{prefix}/k/{one}/r"), None)
             .await
             .expect("deleted");
+    }
+}
+
+/// A page of etcd that holds nothing of ours is not the end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_scan_finds_all_records_between_hundreds_of_foreign_keys() {
+    let prefix = prefix();
+    let store = store_on(endpoints(server()), &prefix).await;
+    let mut client = client().await;
+    let mut keys = Vec::new();
+    for _ in 0..7 {
+        keys.push(hold(&store, key(), Duration::from_secs(60)).await.key);
+    }
+    keys.sort_unstable();
+    let mut foreign = vec![Vec::new()];
+    for nth in 0..100 {
+        // Before, behind and between all records; siblings that a later version may write; no text at all.
+        foreign[0].push(format!("{prefix}/k/!{nth}").into_bytes());
+        foreign[0].push(format!("{prefix}/k/~{nth}").into_bytes());
+        foreign[0].push([format!("{prefix}/k/").as_bytes(), &[0xff, nth]].concat());
+        let mut between = Vec::new();
+        for one in [keys[0], keys[3], keys[6]] {
+            between.push(format!("{prefix}/k/{one}/later-{nth}").into_bytes());
+            between.push(format!("{prefix}/k/{one}~{nth}").into_bytes());
+        }
+        foreign.push(between);
+    }
+    for some in foreign.concat().chunks(100) {
+        let puts = some
+            .iter()
+            .map(|path| TxnOp::put(&path[..], "foreign", None));
+        let txn = Txn::new().and_then(puts.collect::<Vec<_>>());
+        client.txn(txn).await.expect("put");
+    }
+    // And a key of which no record is left, only what cools.
+    let freed = key();
+    let path = format!("{prefix}/k/{freed}/floor");
+    let floor = 7_u64.to_be_bytes().to_vec();
+    client.put(path, floor, None).await.expect("put");
+
+    for limit in [1, 2, 3, 1000] {
+        let (mut found, mut from) = (Vec::new(), None);
+        loop {
+            let page = store.scan(from, limit).await.expect("scanned");
+            assert!(page.records.len() <= limit);
+            found.extend(page.records.iter().map(|record| record.key));
+            from = page.next;
+            if from.is_none() {
+                break;
+            }
+            assert_eq!(page.records.len(), limit, "a page that goes on is full");
+        }
+        assert_eq!(found, keys, "pages of {limit}");
     }
 }
 
