@@ -1,14 +1,14 @@
 //! The claim protocol on etcd: records, leases, and one transaction for each move.
 //!
-//! [`EtcdStore`] is a [`ClaimStore`](tower_claim::ClaimStore), so every layer of the family runs on it: a claim is
-//! granted to one owner at a time, across processes and machines, with a fencing token that rises over
-//! expiry, restart and failover. What a majority of the members has written is never forgotten, so `Hold` and the point of no
-//! return are kept. A call that is repeated or arrives late has the effect of one at most.
+//! [`EtcdStore`] is a [`ClaimStore`](tower_claim::ClaimStore), so every layer of the family runs on it: a
+//! claim is granted to one owner at a time, across processes and machines, with a fencing token that rises
+//! over expiry, restart and failover. What a majority of the members has written is never forgotten, so `Hold`
+//! and the point of no return are kept. A call that is repeated or arrives late has the effect of one at most.
 //!
 //! It does **not** tell spans below a second, and not exactly: etcd ends keys in whole seconds, up to a second
-//! late. It does not answer without a majority, and it costs more trips than an engine that
-//! runs scripts: the table at [`EtcdStore`] counts them. Exclusion alone protects no data from an
-//! owner that was paused: check the token where the write happens ([`EtcdFenceStore`], or your database).
+//! late. It does not answer without a majority, and it costs more trips than an engine that runs scripts: the
+//! table at [`EtcdStore`] counts them. Exclusion alone protects no data from an owner that was paused: check
+//! the token where the write happens ([`EtcdFenceStore`], or your database).
 //!
 //! `protoc` is needed to build (`apt-get install protobuf-compiler`, or `PROTOC` set to a stand-in).
 //!

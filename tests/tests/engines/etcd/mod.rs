@@ -1,6 +1,7 @@
 //! The claim on etcd.
 
 mod bench;
+mod cost;
 mod door;
 mod failover;
 mod hard;
@@ -9,6 +10,7 @@ mod odd;
 mod still;
 mod stored;
 mod suite;
+mod tls;
 mod trips;
 
 pub use failover::leader;

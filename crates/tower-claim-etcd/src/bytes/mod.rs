@@ -1,10 +1,13 @@
 //! Records and keys as bytes. Version 1; golden files in `tests/` hold it.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tower_claim::engine::span_micros;
+use tower_claim::engine::{LONGEST_SPAN, span_micros};
 use tower_claim::{Fingerprint, Key, LapsePolicy, Nonce, Settings, StoreError, Token};
 
 use crate::plan::On;
@@ -137,6 +140,14 @@ impl<'a> Reader<'a> {
         Ok(u64::from_be_bytes(self.array()?))
     }
 
+    fn span(&mut self) -> Result<Duration, Bad> {
+        let span = Duration::from_micros(self.u64()?);
+        match span <= LONGEST_SPAN {
+            true => Ok(span),
+            false => Err(Bad::Field("span")),
+        }
+    }
+
     fn lease(&mut self) -> Result<On, Bad> {
         Ok(match i64::from_be_bytes(self.array()?) {
             0 => On::Nothing,
@@ -175,10 +186,10 @@ pub(crate) fn decode(bytes: &[u8], revision: i64) -> Result<Record, Bad> {
         0 => None,
         _ => Some(Fingerprint::from_bytes(r.array()?)),
     };
-    let mut terms = Settings::new(Duration::from_micros(r.u64()?));
-    terms.cooling = Duration::from_micros(r.u64()?);
-    terms.min_hold = Duration::from_micros(r.u64()?);
-    terms.unfinished_keep = Duration::from_micros(r.u64()?);
+    let mut terms = Settings::new(r.span()?);
+    terms.cooling = r.span()?;
+    terms.min_hold = r.span()?;
+    terms.unfinished_keep = r.span()?;
     if flags & HOLD != 0 {
         terms.on_lapse = LapsePolicy::Hold;
     }
@@ -228,131 +239,4 @@ pub(crate) fn decode(bytes: &[u8], revision: i64) -> Result<Record, Bad> {
         until,
         leases,
     })
-}
-
-#[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-
-    pub(crate) fn sample(phase: Phase) -> Record {
-        let mut terms = Settings::new(Duration::from_secs(10));
-        terms.cooling = Duration::from_millis(1500);
-        terms.min_hold = Duration::from_secs(3);
-        terms.label = Arc::from("lease 1a2b3c4d");
-        terms.on_lapse = LapsePolicy::Hold;
-        Record {
-            phase,
-            nonce: Nonce::from_bytes([7; 16]),
-            token: Token::new(4711).unwrap(),
-            by_revision: false,
-            fingerprint: Some(Fingerprint::from_bytes([9; 32])),
-            terms,
-            lease_secs: 10,
-            attempt: 2,
-            progress: 42,
-            marked: true,
-            revoke_asked: true,
-            since: 1_700_000_000_000,
-            last_beat: 1_700_000_004_000,
-            until: 1_700_000_010_000,
-            leases: Leases {
-                live: On::Old(0x1122),
-                cool: On::Old(0x3344),
-                keep: On::Old(0x5566),
-            },
-        }
-    }
-
-    fn phases() -> [(&'static str, Phase); 5] {
-        [
-            ("held", Phase::Held),
-            ("done", Phase::Done(Some(Bytes::from_static(b"result")))),
-            ("tombstone", Phase::Done(None)),
-            ("unknown", Phase::Unknown),
-            ("freed", Phase::Freed),
-        ]
-    }
-
-    #[test]
-    fn a_record_comes_back_as_it_was() {
-        for (_, phase) in phases() {
-            let record = sample(phase);
-            assert_eq!(decode(&encode(&record, &[]), 1), Ok(record));
-        }
-        let mut plain = sample(Phase::Held);
-        plain.fingerprint = None;
-        (plain.marked, plain.revoke_asked) = (false, false);
-        plain.terms.on_lapse = LapsePolicy::TakeOver;
-        plain.terms.label = Arc::from("");
-        assert_eq!(decode(&encode(&plain, &[]), 1), Ok(plain));
-    }
-
-    #[test]
-    fn the_stored_bytes_of_version_1_are_read_for_ever() {
-        let golden = include_str!("../tests/golden/record-v1.txt");
-        let mut lines = golden.lines();
-        for (name, phase) in phases() {
-            let record = sample(phase);
-            let written: String = encode(&record, &[])
-                .iter()
-                .map(|b| format!("{b:02x}"))
-                .collect();
-            assert_eq!(lines.next(), Some(format!("{name} {written}").as_str()));
-        }
-    }
-
-    #[test]
-    fn a_token_by_revision_is_not_below_it() {
-        let mut record = sample(Phase::Held);
-        record.by_revision = true;
-        let bytes = encode(&record, &[]);
-        assert_eq!(
-            decode(&bytes, 5000).unwrap().token,
-            Token::new(5000).unwrap()
-        );
-        assert_eq!(decode(&bytes, 3).unwrap().token, record.token);
-        record.by_revision = false;
-        assert_eq!(
-            decode(&encode(&record, &[]), 5000).unwrap().token,
-            record.token
-        );
-    }
-
-    #[test]
-    fn what_is_cut_off_foreign_or_of_the_future_is_refused() {
-        let whole = encode(
-            &sample(Phase::Done(Some(Bytes::from_static(b"result")))),
-            &[],
-        );
-        for len in 0..whole.len() {
-            assert!(decode(&whole[..len], 1).is_err(), "cut at {len}");
-        }
-        let mut longer = whole.clone();
-        longer.push(0);
-        assert_eq!(decode(&longer, 1), Err(Bad::Field("length")));
-        let mut future = whole.clone();
-        future[3] = 2;
-        assert_eq!(decode(&future, 1), Err(Bad::Version(2)));
-        assert_eq!(decode(b"{\"json\":1}", 1), Err(Bad::Foreign));
-        let key = Key::from_bytes([0xab; 32]);
-        assert!(matches!(
-            Bad::Foreign.of(&key),
-            StoreError::Garbled { key_prefix, .. } if key_prefix == "abababab"
-        ));
-    }
-
-    #[test]
-    fn no_byte_turned_makes_a_panic() {
-        let whole = encode(
-            &sample(Phase::Done(Some(Bytes::from_static(b"result")))),
-            &[],
-        );
-        for at in 0..whole.len() {
-            for with in [0, 1, 0x7f, 0x80, 0xff] {
-                let mut turned = whole.clone();
-                turned[at] = with;
-                let _ = decode(&turned, i64::MAX);
-            }
-        }
-    }
 }
