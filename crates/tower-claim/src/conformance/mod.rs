@@ -34,7 +34,8 @@
 //! Laws are written in *steps* of one unit: what happens at step 1 is over before step 2. With
 //! [`Time::Manual`] the suite moves the clock itself. With [`Time::Real`] it waits, and **measures each
 //! step**: a verdict of a law whose step took longer than `unit − tolerance` (a busy machine, a slow
-//! engine) is thrown away, good or bad, and the law is run again, alone. A law that never kept its time
+//! engine) is thrown away, good or bad, and the law is run again, alone, at last with steps of four units. A law
+//! that never kept its time
 //! is reported as [`Verdict::Stalled`], which is no success. A watcher must answer within 10 units.
 //!
 //! What is *not* here: an engine that loses its memory (failover, restart, flush), and clocks of several

@@ -81,11 +81,11 @@ impl Suite {
 
     /// Every law of [`ClaimStore`].
     pub async fn claim_store<S: ClaimStore>(&self, make_store: impl AsyncFn() -> S) -> Report {
-        let open = async || match self.trouble {
-            None => Bench::new(Arc::new(make_store().await), self.schedule()),
+        let open = async |suite: &Self| match suite.trouble {
+            None => Bench::new(Arc::new(make_store().await), suite.schedule()),
             Some(trouble) => {
-                let store = Troubled::new(make_store().await, trouble, self.unit());
-                Bench::new(Arc::new(store), self.schedule())
+                let store = Troubled::new(make_store().await, trouble, suite.unit());
+                Bench::new(Arc::new(store), suite.schedule())
             }
         };
         self.run(&laws::claim_store(), open).await
@@ -93,11 +93,11 @@ impl Suite {
 
     /// The laws of [`ClaimMany`] only.
     pub async fn claim_many<S: ClaimMany>(&self, make_store: impl AsyncFn() -> S) -> Report {
-        let open = async || match self.trouble {
-            None => ManyBench::new(Arc::new(make_store().await), self.schedule()),
+        let open = async |suite: &Self| match suite.trouble {
+            None => ManyBench::new(Arc::new(make_store().await), suite.schedule()),
             Some(trouble) => {
-                let store = Troubled::new(make_store().await, trouble, self.unit());
-                ManyBench::new(Arc::new(store), self.schedule())
+                let store = Troubled::new(make_store().await, trouble, suite.unit());
+                ManyBench::new(Arc::new(store), suite.schedule())
             }
         };
         self.run(&laws::claim_many(), open).await
@@ -105,11 +105,11 @@ impl Suite {
 
     /// The laws of [`ClaimAdmin`] only.
     pub async fn claim_admin<S: ClaimAdmin>(&self, make_store: impl AsyncFn() -> S) -> Report {
-        let open = async || match self.trouble {
-            None => AdminBench::new(Arc::new(make_store().await), self.schedule()),
+        let open = async |suite: &Self| match suite.trouble {
+            None => AdminBench::new(Arc::new(make_store().await), suite.schedule()),
             Some(trouble) => {
-                let store = Troubled::new(make_store().await, trouble, self.unit());
-                AdminBench::new(Arc::new(store), self.schedule())
+                let store = Troubled::new(make_store().await, trouble, suite.unit());
+                AdminBench::new(Arc::new(store), suite.schedule())
             }
         };
         self.run(&laws::claim_admin(), open).await
@@ -117,7 +117,7 @@ impl Suite {
 
     /// The laws of [`FenceStore`]. They need no time, and know no trouble.
     pub async fn fence_store<S: FenceStore>(&self, make_store: impl AsyncFn() -> S) -> Report {
-        let open = async || {
+        let open = async |_: &Self| {
             let store: Arc<dyn DynFenceStore> = Arc::new(make_store().await);
             FenceBench::new(store)
         };
@@ -136,7 +136,7 @@ impl Suite {
         }
     }
 
-    async fn run<C: OnTime>(&self, laws: &[&Law<C>], open: impl AsyncFn() -> C) -> Report {
+    async fn run<C: OnTime>(&self, laws: &[&Law<C>], open: impl AsyncFn(&Self) -> C) -> Report {
         let began = Instant::now();
         let chosen = |law: &&&Law<C>| {
             self.only
@@ -154,11 +154,11 @@ impl Suite {
             .collect()
             .await;
         for (law, verdict) in laws.iter().zip(&mut verdicts) {
-            for _ in 0..RETRIES {
+            for retry in 1..=RETRIES {
                 if *verdict != Verdict::Stalled {
                     break;
                 }
-                *verdict = self.judge(law, &open).await;
+                *verdict = self.slower(retry).judge(law, &open).await;
             }
         }
         let named = laws.iter().zip(verdicts);
@@ -173,7 +173,20 @@ impl Suite {
         }
     }
 
-    async fn judge<C: OnTime>(&self, law: &Law<C>, open: &impl AsyncFn() -> C) -> Verdict {
+    /// On a machine that is busy for long, more of the same would stall again.
+    fn slower(&self, retry: usize) -> Self {
+        let mut slower = self.clone();
+        if let Time::Real { unit, .. } = &mut slower.time {
+            *unit *= match retry {
+                1 => 1,
+                2 | 3 => 2,
+                _ => 4,
+            };
+        }
+        slower
+    }
+
+    async fn judge<C: OnTime>(&self, law: &Law<C>, open: &impl AsyncFn(&Self) -> C) -> Verdict {
         match (law.needs, &self.time, self.trouble) {
             (Needs::FirstAnswer, _, Some(Trouble::LoseReply)) => {
                 return Verdict::Skipped("it is about the first answer, which is lost");
@@ -183,7 +196,7 @@ impl Suite {
             }
             _ => {}
         }
-        let bench = open().await;
+        let bench = open(self).await;
         let Some(judged) = within(HUNG + 60 * self.unit(), (law.run)(&bench)).await else {
             return Verdict::Broken("a call did not come back".to_owned());
         };
