@@ -32,7 +32,8 @@ pub struct Settings {
     /// How long an unfinished record stays after its lapse: until then its fingerprint binds and an
     /// unknown outcome is answered as unknown.
     pub unfinished_keep: Duration,
-    /// Shown to people: the layer's name and a short prefix of the key. Not the business key itself.
+    /// Shown to people: the layer's name and a short prefix of the key. Not the business key itself. Any text:
+    /// every store keeps it whole, zeros too.
     pub label: Arc<str>,
 }
 

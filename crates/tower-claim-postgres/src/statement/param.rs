@@ -1,6 +1,5 @@
 //! Parameters, and how the protocol's words are written as such.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use tower_claim::engine::span_micros;
@@ -27,13 +26,31 @@ pub enum Param {
     IntList(Vec<Option<i64>>),
 }
 
-/// PostgreSQL's text knows no NUL.
-pub(super) fn text(text: &str) -> String {
-    match text.contains('\0') {
-        true => Cow::Owned(text.replace('\0', "\u{fffd}")),
-        false => Cow::Borrowed(text),
+/// PostgreSQL's text has no zero: it is written as `␀0`, and a `␀` as `␀␀`. [`plain`] reads it.
+pub(super) fn text(plain: &str) -> String {
+    plain
+        .replace('\u{2400}', "\u{2400}\u{2400}")
+        .replace('\0', "\u{2400}0")
+}
+
+/// The text that was [written](text). What nobody wrote so (a hand, an earlier version) is read as it stands.
+pub(super) fn plain(written: &str) -> String {
+    let mut parts = written.split('\u{2400}');
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    while let Some(part) = parts.next() {
+        if let Some(rest) = part.strip_prefix('0') {
+            plain.push('\0');
+            plain.push_str(rest);
+        } else {
+            plain.push('\u{2400}');
+            // Of a pair the second is spent; what follows it is text.
+            plain.push_str(match part {
+                "" => parts.next().unwrap_or_default(),
+                part => part,
+            });
+        }
     }
-    .into_owned()
+    plain
 }
 
 pub(super) fn millis(wait: Duration) -> i32 {
@@ -92,4 +109,33 @@ pub(super) fn terms(settings: &Settings) -> [Param; 6] {
         ),
         Param::Text(text(&settings.label)),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_is_read_as_it_was_written() {
+        for label in [
+            "",
+            "\0",
+            "0",
+            "\u{2400}",
+            "\u{2400}0",
+            "\0\u{2400}\u{2400}0\00\0\0\u{2400}",
+            "seat 14",
+        ] {
+            let written = text(label);
+            assert!(!written.contains('\0'));
+            assert_eq!(plain(&written), label, "{written:?}");
+        }
+        assert_eq!(text("seat 14"), "seat 14");
+    }
+
+    #[test]
+    fn a_label_that_a_hand_wrote_is_read_as_it_stands() {
+        assert_eq!(plain("a\u{2400}b"), "a\u{2400}b");
+        assert_eq!(plain("a\u{2400}"), "a\u{2400}");
+    }
 }

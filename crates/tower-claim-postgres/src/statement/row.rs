@@ -9,6 +9,8 @@ use tower_claim::store::{
 };
 use tower_claim::{Fingerprint, Key, Nonce, Token};
 
+use super::param::plain;
+
 /// Why a column could not be read.
 pub type ReadError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -74,6 +76,10 @@ impl<C: Columns> Reader<'_, C> {
         value.ok_or_else(|| format!("`{column}` is missing").into())
     }
 
+    fn label(&self) -> Result<Arc<str>, ReadError> {
+        Ok(Arc::from(plain(&self.text("label")?)))
+    }
+
     pub(super) fn array<const N: usize>(&self, column: &str) -> Result<[u8; N], ReadError> {
         let value = self.0.bytes(column)?;
         let value = value.ok_or_else(|| format!("`{column}` is missing"))?;
@@ -136,7 +142,7 @@ impl<C: Columns> Reader<'_, C> {
                 since: self.span("since")?,
                 expires_in: self.span("rest")?,
                 same_fingerprint: self.flag("same_fingerprint")?,
-                label: Arc::from(self.text("label")?),
+                label: self.label()?,
             }),
             "done" => Claimed::Done(self.done(self.flag("same_fingerprint")?)?),
             "cooling" => Claimed::Cooling(Cooling {
@@ -162,7 +168,7 @@ impl<C: Columns> Reader<'_, C> {
             other => return Err(strange(other)),
         };
         let mut view = RecordView::new(key, state);
-        view.label = Arc::from(self.text("label")?);
+        view.label = self.label()?;
         view.token = self.token("token")?;
         view.nonce = Nonce::from_bytes(self.array("nonce")?);
         view.fingerprint = match self.0.bytes("fingerprint")? {

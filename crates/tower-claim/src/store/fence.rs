@@ -30,7 +30,8 @@ pub enum Admission {
 /// The guard's store: per resource, the highest token it has admitted and its nonce.
 ///
 /// Accepted (token, nonce) never go back, under any timing. Keep the mark *with the data it protects*.
-/// Marks are never lowered; pruned marks fold into a floor at least as high.
+/// Marks are never lowered; pruned marks fold into a floor at least as high. A resource's name is any text; two
+/// that differ in one byte, be it a zero, are two.
 pub trait FenceStore: Debug + Send + Sync + 'static {
     /// Admits a write, and raises the mark to its token.
     fn admit(

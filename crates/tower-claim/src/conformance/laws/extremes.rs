@@ -111,6 +111,10 @@ async fn labels_come_back_whole(b: &Bench) -> Judged {
         "'\"\\{}%$1",
         "🗝\u{202e}\u{feff}",
         "e\u{301}",
+        // Where an engine's text has no zero, it must be written otherwise, and so must what it is written as.
+        "\0",
+        "a\0b\0\0",
+        "\u{2400}0\u{2400}\\0\u{fffd}",
         &long,
     ];
     for label in odd {

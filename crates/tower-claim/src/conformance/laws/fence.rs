@@ -194,7 +194,7 @@ async fn names_that_look_alike_are_told_apart(b: &FenceBench) -> Judged {
     let r = b.resource();
     let long = "x".repeat(4096);
     let ends = [
-        "a", "A", "a ", " a", "é", "e\u{301}", "'", "\\", "%", "\n", &long,
+        "a", "A", "a ", " a", "é", "e\u{301}", "'", "\\", "%", "\n", "\0", "a\0", "a\0b", &long,
     ];
     for (i, end) in ends.iter().enumerate() {
         let name = format!("{r}{end}");

@@ -147,6 +147,9 @@ impl Record {
             let ascii: String = asked.label.chars().filter(char::is_ascii).collect();
             terms.label = ascii.into();
         }
+        if self.breaks("labels have no zero") {
+            terms.label = asked.label.replace('\0', "\u{fffd}").into();
+        }
         terms
     }
 

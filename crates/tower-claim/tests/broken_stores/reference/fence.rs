@@ -37,6 +37,9 @@ impl ReferenceFence {
         let resource = match self.flaw {
             "all resources are one" => String::new(),
             "names are trimmed" => resource.trim().to_owned(),
+            "names end at their first zero" => {
+                resource.split('\0').next().unwrap_or_default().to_owned()
+            }
             _ => resource.to_owned(),
         };
         act(self.marks.lock().unwrap().entry(resource).or_insert(UNSEEN))
