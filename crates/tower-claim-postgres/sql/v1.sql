@@ -5,6 +5,9 @@
 -- Every function is one move of the protocol and one statement of its caller: it keeps no session state, so
 -- a pooler may stand between. Names carry the format: two versions of a program may run side by side.
 -- Instants travel as microseconds since 1970, spans as microseconds.
+--
+-- Moves never scan a table (`set enable_seqscan`): a session keeps the plan that it made while the table was small,
+-- and would read all of it, once it has grown, until the next ANALYZE; and at SERIALIZABLE a scan conflicts with all.
 begin;
 set local client_min_messages = warning;
 set local lock_timeout = '30s';
@@ -352,7 +355,7 @@ end $$;
 -- Claims a key. Reads first: only a claim that may be granted locks or writes anything.
 create or replace function tower_claim.claim_v1(_key bytea, _nonce bytea, _fingerprint bytea,
     _lease bigint, _cooling bigint, _min_hold bigint, _unfinished_keep bigint, _on_lapse text, _label text,
-    _floor bigint, _not_after bigint, _lock_ms integer) returns tower_claim.claimed_v1 language plpgsql as $$
+    _floor bigint, _not_after bigint, _lock_ms integer) returns tower_claim.claimed_v1 language plpgsql set enable_seqscan = off as $$
 declare
     was tower_claim.claim;
     r tower_claim.claim;
@@ -424,7 +427,7 @@ end $$;
 -- transaction lives on.
 create or replace function tower_claim.claim_in_v1(_key bytea, _nonce bytea, _fingerprint bytea,
     _lease bigint, _cooling bigint, _min_hold bigint, _unfinished_keep bigint, _on_lapse text, _label text,
-    _floor bigint, _not_after bigint, _lock_ms integer) returns tower_claim.claimed_v1 language plpgsql as $$
+    _floor bigint, _not_after bigint, _lock_ms integer) returns tower_claim.claimed_v1 language plpgsql set enable_seqscan = off as $$
 declare
     was tower_claim.claim;
     a tower_claim.claimed_v1;
@@ -445,7 +448,7 @@ end $$;
 -- Claims several keys, sorted: all or none.
 create or replace function tower_claim.claim_many_v1(_keys bytea[], _nonce bytea,
     _lease bigint, _cooling bigint, _min_hold bigint, _unfinished_keep bigint, _on_lapse text, _label text,
-    _floor bigint, _not_after bigint, _lock_ms integer) returns tower_claim.claimed_v1 language plpgsql as $$
+    _floor bigint, _not_after bigint, _lock_ms integer) returns tower_claim.claimed_v1 language plpgsql set enable_seqscan = off as $$
 declare
     rows tower_claim.claim[] := '{}';
     was tower_claim.claim;
@@ -521,7 +524,7 @@ $$;
 
 -- Renews many holds, and waits for none: a row that somebody has locked is left in doubt.
 create or replace function tower_claim.renew_v1(_keys bytea[], _nonces bytea[], _tokens bigint[], _progress bigint[])
-    returns table (at bigint, nth bigint, answer text, rest bigint, revoke_asked boolean) language plpgsql as $$
+    returns table (at bigint, nth bigint, answer text, rest bigint, revoke_asked boolean) language plpgsql set enable_seqscan = off as $$
 declare
     beat record;
     was tower_claim.claim;
@@ -555,7 +558,7 @@ begin
 end $$;
 
 -- The point of no return.
-create or replace function tower_claim.mark_v1(_key bytea, _nonce bytea, _token bigint, _lock_ms integer, out at bigint, out answer text) language plpgsql as $$
+create or replace function tower_claim.mark_v1(_key bytea, _nonce bytea, _token bigint, _lock_ms integer, out at bigint, out answer text) language plpgsql set enable_seqscan = off as $$
 declare
     was tower_claim.claim;
     r tower_claim.claim;
@@ -575,7 +578,7 @@ begin
 end $$;
 
 -- Finishes the work. The token decides, not time; the first value wins.
-create or replace function tower_claim.finish_v1(_key bytea, _nonce bytea, _token bigint, _value bytea, _keep bigint, _lock_ms integer, out at bigint, out answer text) language plpgsql as $$
+create or replace function tower_claim.finish_v1(_key bytea, _nonce bytea, _token bigint, _value bytea, _keep bigint, _lock_ms integer, out at bigint, out answer text) language plpgsql set enable_seqscan = off as $$
 declare
     was tower_claim.claim;
     r tower_claim.claim;
@@ -598,7 +601,7 @@ begin
 end $$;
 
 -- Gives the key back. Never touches a done record; a marked one becomes unknown.
-create or replace function tower_claim.release_v1(_key bytea, _nonce bytea, _token bigint, _not_after bigint, _lock_ms integer, out at bigint, out answer text) language plpgsql as $$
+create or replace function tower_claim.release_v1(_key bytea, _nonce bytea, _token bigint, _not_after bigint, _lock_ms integer, out at bigint, out answer text) language plpgsql set enable_seqscan = off as $$
 declare
     was tower_claim.claim;
     before tower_claim.claim;
@@ -654,7 +657,7 @@ end $$;
 
 -- Releases many, each for itself; in the order of keys, so that two batches cannot wait for each other.
 create or replace function tower_claim.release_many_v1(_keys bytea[], _nonces bytea[], _tokens bigint[], _not_after bigint[], _lock_ms integer)
-    returns table (at bigint, nth bigint, answer text) language plpgsql as $$
+    returns table (at bigint, nth bigint, answer text) language plpgsql set enable_seqscan = off as $$
 declare one record;
 begin
     for one in select * from unnest(_keys, _nonces, _tokens, _not_after) with ordinality as b(key, nonce, token, not_after, nth) order by b.key, b.nth loop
@@ -666,7 +669,7 @@ end $$;
 
 -- What became of the hold with this token. `_announce`: this asker listens for notifications.
 create or replace function tower_claim.look_v1(_key bytea, _token bigint, _announce boolean,
-    out at bigint, out answer text, out token bigint, out until bigint, out value bytea, out since bigint, out rest bigint) language plpgsql as $$
+    out at bigint, out answer text, out token bigint, out until bigint, out value bytea, out since bigint, out rest bigint) language plpgsql set enable_seqscan = off as $$
 declare
     was tower_claim.claim;
     r tower_claim.claim;
@@ -723,13 +726,13 @@ begin
 end $$;
 
 -- Records in the order of their keys, from `_from` on. A peek is a scan of one key.
-create or replace function tower_claim.scan_v1(_from bytea, _to bytea, _limit integer) returns setof tower_claim.viewed_v1 language plpgsql as $$
+create or replace function tower_claim.scan_v1(_from bytea, _to bytea, _limit integer) returns setof tower_claim.viewed_v1 language plpgsql set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     was tower_claim.claim;
     seen integer := 0;
     now timestamptz;
 begin
-    for was in select * from tower_claim.claim c where c.key >= _from and (_to is null or c.key <= _to) order by c.key loop
+    for was in select * from tower_claim.claim c where c.key between _from and coalesce(_to, decode(repeat('ff', 32), 'hex')) order by c.key loop
         exit when seen >= _limit;
         now := clock_timestamp();
         was := tower_claim.seen_v1(was, was.key, now);
@@ -741,7 +744,7 @@ begin
 end $$;
 
 -- Settles an unknown outcome: done with a value or a tombstone, or, without a keep, absent.
-create or replace function tower_claim.resolve_v1(_key bytea, _token bigint, _value bytea, _keep bigint, _lock_ms integer, out at bigint, out answer text, out token bigint) language plpgsql as $$
+create or replace function tower_claim.resolve_v1(_key bytea, _token bigint, _value bytea, _keep bigint, _lock_ms integer, out at bigint, out answer text, out token bigint) language plpgsql set enable_seqscan = off as $$
 declare
     was tower_claim.claim;
     r tower_claim.claim;
@@ -774,7 +777,7 @@ begin
 end $$;
 
 -- Asks the owner to stop: it hears of it with its next beat.
-create or replace function tower_claim.ask_revoke_v1(_key bytea, _token bigint, _lock_ms integer, out at bigint, out answer text) language plpgsql as $$
+create or replace function tower_claim.ask_revoke_v1(_key bytea, _token bigint, _lock_ms integer, out at bigint, out answer text) language plpgsql set enable_seqscan = off as $$
 declare
     was tower_claim.claim;
     r tower_claim.claim;
@@ -794,7 +797,7 @@ begin
 end $$;
 
 -- Ends a hold by force. The owner may be at work still: the key cools from now on, as after a crash.
-create or replace function tower_claim.break_v1(_key bytea, _token bigint, _lock_ms integer, out at bigint, out answer text, out token bigint) language plpgsql as $$
+create or replace function tower_claim.break_v1(_key bytea, _token bigint, _lock_ms integer, out at bigint, out answer text, out token bigint) language plpgsql set enable_seqscan = off as $$
 declare
     was tower_claim.claim;
     r tower_claim.claim;
@@ -833,7 +836,7 @@ end $$;
 
 -- Whether this owner holds the key still; nobody takes it over before this transaction ends. Last before the
 -- commit, for it keeps the owner's own beats waiting too.
-create or replace function tower_claim.still_held_v1(_key bytea, _nonce bytea, _token bigint, _lock_ms integer, out at bigint, out answer text) language plpgsql as $$
+create or replace function tower_claim.still_held_v1(_key bytea, _nonce bytea, _token bigint, _lock_ms integer, out at bigint, out answer text) language plpgsql set enable_seqscan = off as $$
 declare
     was tower_claim.claim;
     now timestamptz;
@@ -848,7 +851,7 @@ end $$;
 
 -- Admits a write and raises the mark. `_stay`: inside a transaction, which must keep the mark's row until it
 -- commits, so that no newer token overtakes it.
-create or replace function tower_claim.fence_admit_v1(_resource bytea, _name text, _token bigint, _nonce bytea, _stay boolean, _lock_ms integer, out answer text, out high bigint) language plpgsql as $$
+create or replace function tower_claim.fence_admit_v1(_resource bytea, _name text, _token bigint, _nonce bytea, _stay boolean, _lock_ms integer, out answer text, out high bigint) language plpgsql set enable_seqscan = off as $$
 declare
     f tower_claim.fence;
     _id bytea := sha256(_resource);
@@ -886,7 +889,7 @@ begin
 end $$;
 
 -- Refuses every token at or below the floor from now on; answers the mark.
-create or replace function tower_claim.fence_raise_v1(_resource bytea, _name text, _floor bigint, _lock_ms integer, out high bigint) language plpgsql as $$
+create or replace function tower_claim.fence_raise_v1(_resource bytea, _name text, _floor bigint, _lock_ms integer, out high bigint) language plpgsql set enable_seqscan = off as $$
 declare
     f tower_claim.fence;
     _id bytea := sha256(_resource);
@@ -909,12 +912,12 @@ begin
 end $$;
 
 -- The mark, 0 where nothing was admitted.
-create or replace function tower_claim.fence_high_v1(_resource bytea, out high bigint) language sql stable as
+create or replace function tower_claim.fence_high_v1(_resource bytea, out high bigint) language sql stable set enable_seqscan = off as
 $$ select coalesce((select x.high from tower_claim.fence x where x.id = sha256(_resource)), 0) $$;
 
 -- Looks at the rows that are due, and drops those with nothing left to say; waits for no lock. Answers how many
 -- it looked at and how many it dropped.
-create or replace function tower_claim.purge_v1(_batch integer, out at bigint, out seen bigint, out dropped bigint) language plpgsql as $$
+create or replace function tower_claim.purge_v1(_batch integer, out at bigint, out seen bigint, out dropped bigint) language plpgsql set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     was tower_claim.claim;
     now timestamptz := clock_timestamp();
@@ -927,9 +930,10 @@ begin
             delete from tower_claim.claim c where c.key = was.key;
             dropped := dropped + 1;
         else
-            -- When it may be forgotten, as far as is known; once a day at least, for it may be claimed anew.
+            -- When it may be forgotten, as far as is known; once a day at least, for it may be claimed anew. A hold
+            -- may be released at any time: it is looked at again after as long as it has stood.
             update tower_claim.claim c set purge_at = least(now + interval '1 day', greatest(now + interval '1 second',
-                was.until + case was.state when 'held' then was.unfinished_keep else interval '0' end,
+                case was.state when 'held' then least(was.until + was.unfinished_keep, now + (now - was.since)) else was.until end,
                 was.not_after, coalesce(was.spent_latest, was.not_after)))
             where c.key = was.key;
         end if;
