@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_postgres::Pool;
+use deadpool_postgres::{Object, Pool};
 use tokio_postgres::Config;
 use tower_claim::engine::EngineClock;
 use tower_claim::store::{Capabilities, Event, KeeperConnection, StoreTime};
@@ -16,6 +16,7 @@ use crate::migrate;
 use crate::self_test::{SelfTest, self_test};
 use crate::statement::Statements;
 use crate::store::{Inner, PostgresStore};
+use crate::stranger;
 use crate::{ConnectError, Names, PostgresStoreBuilder};
 
 /// For a setting that is a wait: below it nothing can be answered, above it nothing is bounded.
@@ -109,12 +110,12 @@ impl PostgresStoreBuilder {
     /// version.
     pub async fn migrate(&self) -> Result<(), ConnectError> {
         let names = self.names()?;
-        let (pool, _) = self.connections()?;
-        let client = self.calls(pool).client().await?;
+        let (pool, link) = self.connections()?;
+        let client = first(&self.calls(pool), link.as_ref()).await?;
         let migrated = tokio::time::timeout(MIGRATION, migrate::migrate(&**client, &names));
         migrated.await.unwrap_or_else(|_| {
             // It may be at work still: not for the next user of a pool.
-            drop(deadpool_postgres::Object::take(client));
+            drop(Object::take(client));
             Err(
                 StoreError::ambiguous(format!("no answer within {MIGRATION:?}: migrate again"))
                     .into(),
@@ -133,15 +134,21 @@ impl PostgresStoreBuilder {
         let (pool, link) = self.connections()?;
         let calls = self.calls(pool);
         let clock = Arc::new(EngineClock::default());
-        let told = async {
-            let client = calls.client().await?;
-            let sent = clock.sending();
-            let told = self_test(&**client, &names).await?;
-            Ok::<_, ConnectError>((sent, told))
+        let client = first(&calls, link.as_ref()).await?;
+        let sent = clock.sending();
+        // Three short statements.
+        let limit = 3 * self.call_timeout;
+        let told = tokio::time::timeout(limit, self_test(&**client, &names)).await;
+        let Ok(told) = told else {
+            // It may answer still: not the next user of a pool.
+            drop(Object::take(client));
+            return Err(StoreError::unavailable(format!(
+                "the server took the connection, and did not say within {limit:?} what it is"
+            ))
+            .into());
         };
-        // Four short statements.
-        let told = tokio::time::timeout(4 * self.call_timeout, told).await;
-        let (sent, told) = told.map_err(|_| StoreError::unavailable("no answer in time"))??;
+        let told = told?;
+        drop(client);
         clock.observe(sent, time(told.now));
         let listen = match (self.listens, &self.listen) {
             (false, _) => None,
@@ -186,6 +193,17 @@ impl PostgresStoreBuilder {
             capabilities = capabilities.with_weakened(Event::Failover, PostgresStore::FORGETS);
         }
         capabilities
+    }
+}
+
+/// The first connection: one that fails tells who is there instead.
+async fn first(calls: &Calls, link: Option<&Link>) -> Result<Object, ConnectError> {
+    match calls.client().await {
+        Ok(client) => Ok(client),
+        Err(error) => {
+            let addresses = link.map(Link::addresses).unwrap_or_default();
+            Err(stranger::tell(&addresses, error).await)
+        }
     }
 }
 

@@ -16,9 +16,10 @@ pub enum ConnectError {
     Config(ConfigError),
     /// The server cannot be reached, or refused.
     Store(StoreError),
-    /// The server is no PostgreSQL of version 13 or newer, or takes no writes.
+    /// What answers is no PostgreSQL of version 13 or newer, takes no writes, or has settings under which claims
+    /// would fail.
     Server(String),
-    /// The tables are not there.
+    /// The tables are not there, or older than this version.
     NotMigrated(Names),
     /// The tables are of a newer version of this crate.
     NewerFormat {
@@ -60,7 +61,8 @@ impl fmt::Display for ConnectError {
             Self::Server(what) => f.write_str(what),
             Self::NotMigrated(names) => write!(
                 f,
-                "no table {}: run `migrate()`, or the SQL file of tower-claim-postgres",
+                "the tables beside {} are missing, or older than this version: run `migrate()`, or the SQL file of \
+                 tower-claim-postgres",
                 names.of("meta")
             ),
             Self::NewerFormat { found, known } => write!(

@@ -51,6 +51,7 @@ mod roll_back;
 mod self_test;
 pub mod statement;
 mod store;
+mod stranger;
 mod transaction;
 
 pub use builder::PostgresStoreBuilder;

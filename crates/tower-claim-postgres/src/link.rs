@@ -6,9 +6,11 @@ use std::future::poll_fn;
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
-use tokio_postgres::config::SslMode;
+use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Socket};
 use tower_claim::ConfigError;
+
+use crate::stranger::Address;
 
 /// Settings for connections, which are made on the runtime that asks for them.
 #[derive(Clone)]
@@ -62,6 +64,24 @@ impl Link {
         };
         let pool = Pool::builder(manager).max_size(size).build();
         pool.map_err(|error| ConfigError::new("pool_size", error.to_string()))
+    }
+
+    /// Where it connects by TCP.
+    pub(crate) fn addresses(&self) -> Vec<Address> {
+        let named = |host: &Host| match host {
+            Host::Tcp(name) => Some(name.clone()),
+            // A socket in the file system has no stranger behind it.
+            _ => None,
+        };
+        let hosts: Vec<_> = self.config.get_hosts().iter().map(named).collect();
+        let direct = self.config.get_hostaddrs().iter();
+        let direct: Vec<_> = direct.map(|ip| Some(ip.to_string())).collect();
+        let ports = self.config.get_ports();
+        let hosts = if direct.is_empty() { hosts } else { direct };
+        let port = |nth| ports.get(nth).or(ports.first()).copied().unwrap_or(5432);
+        let all = hosts.into_iter().enumerate();
+        all.filter_map(|(nth, host)| Some((host?, port(nth))))
+            .collect()
     }
 
     /// One connection. The client works while the messages are read.

@@ -31,6 +31,13 @@ fn certificates(folder: &Path, authority: &str) {
     );
 }
 
+/// The certificate of an authority that has signed nothing.
+pub fn authority() -> Vec<u8> {
+    let folder = tempfile::tempdir().expect("a folder");
+    certificates(folder.path(), "nobody");
+    std::fs::read(folder.path().join("nobody.pem")).expect("it was made")
+}
+
 #[tokio::test]
 async fn tls_trusts_the_given_authority_only() {
     let folder = tempfile::tempdir().expect("a folder");
