@@ -1,12 +1,14 @@
 //! Within the user's transaction.
 
+use std::time::Duration;
+
 use tokio_postgres::{GenericClient, Row};
-use tower_claim::store::{ClaimRequest, Claimed, FinishRequest, Owner};
+use tower_claim::store::{ClaimRequest, Claimed, FinishRequest, Owner, Value};
 use tower_claim::{Key, Nonce, StoreError, Token};
 
 use crate::calls::{only, query};
 use crate::error::of_statement;
-use crate::statement::{Call, answer};
+use crate::statement::{BAR_COMMIT, Call, answer};
 use crate::{PostgresStore, TransactionError};
 
 /// Calls within your own transaction: what they change commits with your rows, or not at all.
@@ -14,7 +16,9 @@ use crate::{PostgresStore, TransactionError};
 /// `client` is a [`tokio_postgres::Transaction`] (of a `deadpool_postgres::Transaction`: `&*transaction`). None
 /// of them has a timeout of its own; a wait for a locked row is bounded.
 ///
-/// **What forbids the commit is an error**, so `?` is right: the transaction is dropped, which rolls it back.
+/// **What forbids the commit is an error**, so `?` is right: the transaction is dropped, which rolls it back. Who
+/// goes on all the same commits nothing: a refusal makes the transaction a failed one, whose `COMMIT` the server
+/// answers by a rollback.
 /// Where the error [is retryable](TransactionError::is_retryable), run the whole transaction again: at
 /// `REPEATABLE READ` and `SERIALIZABLE` that is how PostgreSQL says that another transaction came first.
 impl PostgresStore {
@@ -40,8 +44,10 @@ impl PostgresStore {
         Ok(answer.await?)
     }
 
-    /// Finishes the work of a claim, made outside or inside: a late statement of the transaction that writes
-    /// the work's rows. The token decides, not time; an owner that was superseded cannot commit.
+    /// Ends a claim, made outside or inside, with a result that is kept for `keep`: a late statement of the
+    /// transaction that writes the work's rows. The token decides, not time; an owner that was superseded
+    /// cannot commit. The owner of a keeper's claim comes from
+    /// [`Claim::begin_finish`](tower_claim::Claim::begin_finish): hand over `&finishing`.
     ///
     /// # Errors
     ///
@@ -49,12 +55,16 @@ impl PostgresStore {
     pub async fn finish_in(
         &self,
         client: &impl GenericClient,
-        request: FinishRequest,
+        owner: impl Into<Owner>,
+        value: Value,
+        keep: Duration,
     ) -> Result<(), TransactionError> {
+        let owner = owner.into();
+        let request = FinishRequest { owner, value, keep };
         let call = self.statements().finish(&request);
-        let key = request.owner.key;
+        let key = owner.key;
         let answer = self.ask_in(client, call, Some(key), |row| answer::finished(&key, row));
-        TransactionError::unless_finished(answer.await?)
+        bar(client, TransactionError::unless_finished(answer.await?)).await
     }
 
     /// Admits a write to `resource` by the token of its lease. The mark stays locked until the transaction
@@ -72,7 +82,7 @@ impl PostgresStore {
     ) -> Result<(), TransactionError> {
         let call = self.statements().fence_in(resource, token, nonce);
         let answer = self.ask_in(client, call, None, answer::admission);
-        TransactionError::unless_admitted(answer.await?)
+        bar(client, TransactionError::unless_admitted(answer.await?)).await
     }
 
     /// Looks whether the owner holds the key still, and keeps it so: nobody is granted the key before the
@@ -86,13 +96,14 @@ impl PostgresStore {
     pub async fn still_held_in(
         &self,
         client: &impl GenericClient,
-        owner: Owner,
+        owner: impl Into<Owner>,
     ) -> Result<(), TransactionError> {
+        let owner = owner.into();
         let call = self.statements().still_held(owner);
         let answer = self.ask_in(client, call, Some(owner.key), |row| {
             answer::still_held(&owner.key, row)
         });
-        TransactionError::unless_held(answer.await?)
+        bar(client, TransactionError::unless_held(answer.await?)).await
     }
 
     async fn ask_in<T>(
@@ -111,4 +122,17 @@ impl PostgresStore {
         }
         read(row)
     }
+}
+
+/// A transaction that was refused cannot be committed, whatever becomes of the error. One trip more, for who is
+/// refused.
+async fn bar(
+    client: &impl GenericClient,
+    answer: Result<(), TransactionError>,
+) -> Result<(), TransactionError> {
+    if answer.is_err() {
+        // It fails: that is its purpose. Without a connection there is nothing to commit.
+        let _ = client.batch_execute(BAR_COMMIT).await;
+    }
+    answer
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sqlx::PgConnection;
 use tower_claim::store::{ClaimRequest, Claimed, FinishRequest, Owner, Value};
 use tower_claim::{Nonce, Token};
-use tower_claim_postgres::statement::{Statements, answer};
+use tower_claim_postgres::statement::{BAR_COMMIT, Statements, answer};
 use tower_claim_postgres::{Names, TransactionError};
 
 use crate::row::ask;
@@ -22,7 +22,8 @@ use crate::row::ask;
 /// | [`still_held_in`](Self::still_held_in) | looks whether a claim stands | nobody takes it over, and **no beat renews it** |
 /// | [`claim_in`](Self::claim_in) | claims a key | others are told that it is busy |
 ///
-/// An error is a reason to roll back, so `?` is right: the transaction is dropped. Waits for a locked row are
+/// An error is a reason to roll back, so `?` is right: the transaction is dropped. Who goes on all the same commits
+/// nothing: a refusal makes the transaction a failed one, whose `COMMIT` the server answers by a rollback. Waits for a locked row are
 /// bounded ([`Statements::with_lock_wait`], 1 s; a claim's 50 ms); the bound of the transaction itself is
 /// left as it was.
 ///
@@ -74,7 +75,8 @@ impl Claims {
             .statements
             .finish(&FinishRequest { owner, value, keep });
         let row = ask(transaction, Some(&owner.key), &call).await?;
-        TransactionError::unless_finished(answer::finished(&owner.key, &row)?)
+        let answer = TransactionError::unless_finished(answer::finished(&owner.key, &row)?);
+        bar(transaction, answer).await
     }
 
     /// Admits a write on `resource` under a fencing token, and keeps newer ones out until the transaction
@@ -92,7 +94,11 @@ impl Claims {
     ) -> Result<(), TransactionError> {
         let call = self.statements.fence_in(resource, token, nonce);
         let row = ask(transaction, None, &call).await?;
-        TransactionError::unless_admitted(answer::admission(&row)?)
+        bar(
+            transaction,
+            TransactionError::unless_admitted(answer::admission(&row)?),
+        )
+        .await
     }
 
     /// Looks whether the owner holds its key, and keeps it so until the transaction ends: for writes that do
@@ -110,7 +116,8 @@ impl Claims {
         let owner = owner.into();
         let call = self.statements.still_held(owner);
         let row = ask(transaction, Some(&owner.key), &call).await?;
-        TransactionError::unless_held(answer::still_held(&owner.key, &row)?)
+        let answer = TransactionError::unless_held(answer::still_held(&owner.key, &row)?);
+        bar(transaction, answer).await
     }
 
     /// Claims a key inside the transaction, for work that begins and ends in it: others see it when it is
@@ -131,4 +138,17 @@ impl Claims {
         let row = ask(transaction, Some(&request.key), &call).await?;
         Ok(answer::claimed(&request.key, &row)?)
     }
+}
+
+/// A transaction that was refused cannot be committed, whatever becomes of the error. One trip more, for who is
+/// refused.
+async fn bar(
+    transaction: &mut PgConnection,
+    answer: Result<(), TransactionError>,
+) -> Result<(), TransactionError> {
+    if answer.is_err() {
+        // It fails: that is its purpose. Without a connection there is nothing to commit.
+        let _ = sqlx::raw_sql(BAR_COMMIT).execute(transaction).await;
+    }
+    answer
 }

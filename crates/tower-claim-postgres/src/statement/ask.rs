@@ -1,25 +1,25 @@
-//! From requests to statements.
+//! From requests to statements: what owners, and those who wait for them, ask.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tower_claim::engine::{span_micros, time_micros};
 use tower_claim::store::{
-    Beat, ClaimManyRequest, ClaimRequest, FinishRequest, Owner, ReleaseRequest, Resolution,
+    Beat, ClaimManyRequest, ClaimRequest, FinishRequest, Owner, ReleaseRequest,
 };
 use tower_claim::{Key, Nonce, Token};
 
 use super::Call;
-use super::param::{Param, bytes, key, millis, nonce, number, shown, terms, token, value};
+use super::param::{Param, key, millis, nonce, number, terms, token, value};
 use super::texts::Texts;
 use crate::Names;
 
 /// Makes the statements of one set of names.
 #[derive(Debug, Clone)]
 pub struct Statements {
-    texts: Arc<Texts>,
+    pub(super) texts: Arc<Texts>,
     /// How long a statement waits for a row that another has locked, in milliseconds; 0 would be for ever.
-    lock_ms: i32,
+    pub(super) lock_ms: i32,
     in_transaction_ms: i32,
 }
 
@@ -189,101 +189,6 @@ impl Statements {
             vec![key(of), token(at), Param::Flag(announce)],
         )
     }
-
-    /// Records in the order of their keys. Read each row by [`viewed`](super::answer::viewed).
-    pub fn scan(&self, from: Option<Key>, to: Option<Key>, limit: usize) -> Call {
-        let from = from.map_or_else(Vec::new, |key| key.as_bytes().to_vec());
-        call(
-            &self.texts.scan,
-            vec![
-                Param::Bytes(Some(from)),
-                Param::Bytes(to.map(|key| key.as_bytes().to_vec())),
-                Param::Small(i32::try_from(limit).unwrap_or(i32::MAX)),
-            ],
-        )
-    }
-
-    /// Read the answer by [`resolved`](super::answer::resolved).
-    pub fn resolve(&self, of: Key, expected: Token, resolution: &Resolution) -> Call {
-        let (body, keep) = match resolution {
-            Resolution::Done(body, keep) => (value(body), Some(span_micros(*keep))),
-            // Every other resolution leaves nothing.
-            _ => (Param::Bytes(None), None),
-        };
-        call(
-            &self.texts.resolve,
-            vec![
-                key(of),
-                token(expected),
-                body,
-                Param::Int(keep),
-                Param::Small(self.lock_ms),
-            ],
-        )
-    }
-
-    /// Read the answer by [`asked`](super::answer::asked).
-    pub fn ask_revoke(&self, of: Key, expected: Token) -> Call {
-        let params = vec![key(of), token(expected), Param::Small(self.lock_ms)];
-        call(&self.texts.ask_revoke, params)
-    }
-
-    /// Read the answer by [`broken`](super::answer::broken).
-    pub fn break_claim(&self, of: Key, expected: Token) -> Call {
-        let params = vec![key(of), token(expected), Param::Small(self.lock_ms)];
-        call(&self.texts.break_claim, params)
-    }
-
-    /// Admits a write at a guard, by itself: for one whose data lie elsewhere. Read the answer by
-    /// [`admission`](super::answer::admission).
-    pub fn fence(&self, resource: &str, at: Token, by: Nonce) -> Call {
-        self.fence_by(false, resource, at, by)
-    }
-
-    /// Admits a write at a guard within the transaction that writes: the mark's row stays locked until it
-    /// commits, so no newer token overtakes it. Read the answer by
-    /// [`admission`](super::answer::admission).
-    pub fn fence_in(&self, resource: &str, at: Token, by: Nonce) -> Call {
-        self.fence_by(true, resource, at, by)
-    }
-
-    fn fence_by(&self, stay: bool, resource: &str, at: Token, by: Nonce) -> Call {
-        call(
-            &self.texts.fence_admit,
-            vec![
-                bytes(resource),
-                shown(resource),
-                token(at),
-                nonce(by),
-                Param::Flag(stay),
-                Param::Small(self.lock_ms),
-            ],
-        )
-    }
-
-    /// Raises a guard's floor. Read the answer by [`mark`](super::answer::high).
-    pub fn raise_floor(&self, resource: &str, floor: Token) -> Call {
-        call(
-            &self.texts.fence_raise,
-            vec![
-                bytes(resource),
-                shown(resource),
-                token(floor),
-                Param::Small(self.lock_ms),
-            ],
-        )
-    }
-
-    /// A guard's high-water mark. Read the answer by [`high`](super::answer::high).
-    pub fn high_water(&self, resource: &str) -> Call {
-        call(&self.texts.fence_high, vec![bytes(resource)])
-    }
-
-    /// Looks at so many records that are due. Read the answer by [`purged`](super::answer::purged).
-    pub fn purge(&self, batch: usize) -> Call {
-        let batch = i32::try_from(batch).unwrap_or(i32::MAX);
-        call(&self.texts.purge, vec![Param::Small(batch)])
-    }
 }
 
 impl Default for Statements {
@@ -293,7 +198,7 @@ impl Default for Statements {
     }
 }
 
-fn call(text: &Arc<str>, params: Vec<Param>) -> Call {
+pub(super) fn call(text: &Arc<str>, params: Vec<Param>) -> Call {
     Call {
         text: Arc::clone(text),
         params,

@@ -22,6 +22,8 @@
 
 pub mod answer;
 mod ask;
+mod ask_guard;
+mod ask_operator;
 mod failure;
 #[cfg(test)]
 mod foreign_rows;
@@ -35,6 +37,10 @@ pub use answer::{Columns, ReadError};
 pub use ask::Statements;
 pub use failure::failure;
 pub use param::Param;
+
+/// Fails, and so bars the commit of the transaction it is sent in: the server answers `COMMIT` by a rollback. To be
+/// sent after an answer that forbids the commit ([`TransactionError`](crate::TransactionError)).
+pub const BAR_COMMIT: &str = "do $$ begin raise exception 'refused by tower-claim: roll back' using errcode = 'TC004'; end $$";
 
 /// One statement and its parameters. Auto-commit, or within a transaction.
 #[derive(Debug, Clone)]
