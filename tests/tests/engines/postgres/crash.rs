@@ -8,7 +8,7 @@ use tower_claim::store::Claimed;
 use tower_claim::{ClaimStore, Key};
 use tower_claim_postgres::PostgresStore;
 
-use super::scene::{Ask, SECOND, client, finish, granted, hold, key, tables, until};
+use super::scene::{Ask, SECOND, client, granted, hold, kept, key, tables, until};
 use super::server;
 
 const URL: &str = "CRASH_URL";
@@ -111,7 +111,9 @@ async fn the_process_to_be_killed() {
     let insert = format!("insert into {schema}.orders values (1)");
     transaction.execute(&insert, &[]).await.expect("a row");
     stand("written").await;
-    let answer = store.finish_in(&transaction, finish(owner, "done")).await;
+    let answer = store
+        .finish_in(&transaction, owner, kept("done"), 60 * SECOND)
+        .await;
     answer.expect("it is finished");
     stand("finished").await;
     transaction.commit().await.expect("it commits");

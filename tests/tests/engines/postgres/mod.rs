@@ -2,15 +2,22 @@
 
 mod cost;
 mod crash;
+mod forgets;
 mod laws;
 mod locks;
+mod migration;
+mod plans;
+mod purge;
+mod roles;
+mod rows;
 mod scene;
 mod settings;
-mod tables;
+mod throughput;
 mod tls;
 mod traffic;
 mod transaction;
 mod watch;
+mod wrong_server;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};

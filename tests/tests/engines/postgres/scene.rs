@@ -97,6 +97,12 @@ impl Ask {
     }
 }
 
+/// Rows of a table; of its `schema.name`.
+pub async fn rows(client: &Client, table: &str) -> i64 {
+    let count = format!("select count(*) from {table}");
+    client.query_one(&count, &[]).await.expect("a count").get(0)
+}
+
 /// Claims a free key.
 pub async fn hold(store: &PostgresStore, key: Key, lease: Duration) -> Owner {
     let ask = Ask::new(store, key, lease);
@@ -112,10 +118,14 @@ pub fn granted(answer: Claimed) -> Grant {
     }
 }
 
+pub fn kept(value: &'static str) -> Value {
+    Value::Kept(value.into())
+}
+
 pub fn finish(owner: Owner, value: &'static str) -> FinishRequest {
     FinishRequest {
         owner,
-        value: Value::Kept(value.into()),
+        value: kept(value),
         keep: 60 * SECOND,
     }
 }

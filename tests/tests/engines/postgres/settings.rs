@@ -2,98 +2,14 @@
 
 use std::time::Duration;
 
-use tower_claim::store::{Claimed, Event, Finish, Promise, State, Value};
-use tower_claim::{ClaimAdmin, ClaimMany, ClaimStore, FenceStore, LapsePolicy, StoreError};
-use tower_claim_postgres::{ConnectError, Names, PostgresStore, PostgresStoreBuilder};
+use tokio_postgres::Client;
+use tower_claim::store::{Finish, State};
+use tower_claim::{ClaimStore, Key, StoreError};
+use tower_claim_postgres::{ConnectError, Names, PostgresStore};
 
-use super::scene::{Ask, SECOND, beat, client, finish, granted, hold, key, nonce, tables};
+use super::roles::{as_role, says, works};
+use super::scene::{SECOND, client, finish, hold, key, tables};
 use super::{fresh_schema, server};
-
-/// A role with these settings and the documented rights, and the store's builder for it.
-async fn as_role(settings: &[&str]) -> (PostgresStoreBuilder, String, String) {
-    let (builder, schema) = tables().await;
-    let role = format!("role_{schema}");
-    let owner = client(&server().url()).await;
-    let grants = Names::new(&schema, "").expect("a name").grants(&role);
-    let make = format!("create role {role} login; {grants}");
-    owner.batch_execute(&make).await.expect("a role");
-    for setting in settings {
-        let set = format!("alter role {role} set {setting}");
-        owner.batch_execute(&set).await.expect("it is set");
-    }
-    let url = format!("postgres://{role}@127.0.0.1:{}/postgres", server().port());
-    (builder.url(&url), schema, role)
-}
-
-/// Every call once, and what it must answer.
-async fn works(store: &PostgresStore) {
-    let mut ask = Ask::new(store, key(), 60 * SECOND);
-    ask.settings.label = "Grüße, \u{1f980} \0".into();
-    let answer = store.claim(ask.request()).await.expect("an answer");
-    let owner = ask.owner(granted(answer).token);
-    let beats = store.renew(&[beat(owner)]).await.expect("an answer");
-    assert!(
-        matches!(beats[..], [tower_claim::store::Renewed::Renewed { rest, .. }] if rest > 59 * SECOND)
-    );
-    let other = Ask::new(store, ask.key, SECOND);
-    match store.claim(other.request()).await.expect("an answer") {
-        Claimed::Busy(busy) => {
-            assert!(busy.expires_in > 50 * SECOND, "{busy:?}");
-            assert!(busy.label.starts_with("Grüße, \u{1f980}"), "{busy:?}");
-        }
-        other => panic!("{other:?}"),
-    }
-    assert!(store.mark(owner).await.is_ok());
-    // Each byte there is, also where the server would write them in its own way.
-    let bytes: Vec<u8> = (0..=255).collect();
-    let mut done = finish(owner, "");
-    done.value = Value::Kept(bytes.clone().into());
-    done.keep = 30 * 24 * 60 * 60 * SECOND;
-    let done = store.finish(done).await;
-    assert_eq!(done.ok(), Some(Finish::Finished));
-    match store.claim(other.request()).await.expect("an answer") {
-        Claimed::Done(done) => {
-            assert_eq!(done.value, Value::Kept(bytes.into()));
-            let keep = done.keep_left;
-            assert!(keep > (30 * 24 * 60 - 1) * 60 * SECOND, "{keep:?}");
-        }
-        other => panic!("{other:?}"),
-    }
-    let released = Ask::new(store, key(), SECOND);
-    granted(store.claim(released.request()).await.expect("an answer"));
-    assert!(store.release(released.release()).await.is_ok());
-    let mut lapsing = Ask::new(store, key(), Duration::from_millis(1));
-    lapsing.settings.on_lapse = LapsePolicy::Hold;
-    granted(store.claim(lapsing.request()).await.expect("an answer"));
-    tokio::time::sleep(Duration::from_millis(3)).await;
-    let view = store.peek(lapsing.key).await.expect("an answer");
-    assert_eq!(view.expect("a record").state, State::Unknown);
-    let mut keys = [key(), key()];
-    keys.sort_unstable();
-    let many = tower_claim::store::ClaimManyRequest {
-        keys: &keys,
-        nonce: nonce(),
-        settings: &ask.settings,
-        floor: tower_claim::Token::ZERO,
-        not_after: ask.not_after,
-    };
-    let answer = store.claim_many(many).await.expect("an answer");
-    assert!(matches!(
-        answer,
-        tower_claim::store::ClaimedMany::Granted(_)
-    ));
-    assert!(
-        store
-            .scan(None, 100)
-            .await
-            .expect("an answer")
-            .records
-            .len()
-            >= 4
-    );
-    assert!(store.admit("seat", owner.token, owner.nonce).await.is_ok());
-    assert!(store.purge(100).await.is_ok());
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_role_with_odd_settings_is_served() {
@@ -119,28 +35,49 @@ async fn a_role_with_odd_settings_is_served() {
     futures_util::future::join_all(each).await;
 }
 
-/// The role's bound on locks is not ours: a claim waits as long as the store says.
+/// A stranger's session that has this key's row locked.
+async fn locked(schema: &str, key: Key) -> Client {
+    let stranger = client(&server().url()).await;
+    stranger.batch_execute("begin").await.expect("it begins");
+    let row = format!("select from {schema}.claim where key = $1 for update");
+    let bytes = key.as_bytes().as_slice();
+    stranger.query(&row, &[&bytes]).await.expect("it locks");
+    stranger
+}
+
+/// The role's bound on locks is not ours: a call waits as long as the store says, longer or shorter.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_waits_for_a_lock_by_the_stores_bound_and_not_by_the_roles() {
+    let (builder, schema, _) = as_role(&["lock_timeout = '1ms'"]).await;
+    let store = builder.connect().await.expect("it connects");
+    let owner = hold(&store, key(), 60 * SECOND).await;
+    let stranger = locked(&schema, owner.key).await;
+    let (done, ()) = tokio::join!(store.finish(finish(owner, "done")), async {
+        tokio::time::sleep(SECOND / 4).await;
+        stranger.batch_execute("rollback").await.expect("it ends");
+    });
+    assert_eq!(done.expect("it waited"), Finish::Finished);
+
+    let (builder, schema, _) = as_role(&["lock_timeout = '60s'"]).await;
+    let builder = builder.call_timeout(SECOND);
+    let store = builder.connect().await.expect("it connects");
+    let owner = hold(&store, key(), 60 * SECOND).await;
+    let _stranger = locked(&schema, owner.key).await;
+    let late = store.finish(finish(owner, "late")).await;
+    assert!(matches!(late, Err(StoreError::Unavailable(_))), "{late:?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_statement_that_the_server_cancels_was_not_applied() {
     let (builder, schema, _) = as_role(&["statement_timeout = '200ms'"]).await;
     let store = builder.connect().await.expect("it connects");
     let owner = hold(&store, key(), 60 * SECOND).await;
-    let stranger = client(&server().url()).await;
-    stranger.batch_execute("begin").await.expect("it begins");
-    let row = format!("select from {schema}.claim where key = $1 for update");
-    let bytes = owner.key.as_bytes().as_slice();
-    stranger.query(&row, &[&bytes]).await.expect("it locks");
+    let stranger = locked(&schema, owner.key).await;
     let late = store.finish(finish(owner, "late")).await;
     assert!(matches!(late, Err(StoreError::Unavailable(_))), "{late:?}");
     stranger.batch_execute("rollback").await.expect("it ends");
     let view = store.peek(owner.key).await.expect("an answer");
     assert_eq!(view.expect("a record").state, State::Held);
-}
-
-#[track_caller]
-fn says(answer: Result<PostgresStore, ConnectError>, mend: &str) {
-    let text = answer.expect_err("it is refused").to_string();
-    assert!(text.contains(mend) && text.lines().count() == 1, "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -159,15 +96,28 @@ async fn settings_under_which_claims_would_fail_are_refused_with_their_mend() {
     }
     let (builder, _, _) = as_role(&["default_transaction_read_only = on"]).await;
     says(builder.connect().await, "primary");
+}
 
+/// A row that is hidden is one that is not there: claimed twice, granted twice.
+#[tokio::test]
+async fn row_security_on_any_table_is_refused_with_its_mend() {
     let (builder, schema, role) = as_role(&[]).await;
     let owner = client(&server().url()).await;
-    let hide = format!("alter table {schema}.spent enable row level security");
-    owner.batch_execute(&hide).await.expect("it is hidden");
-    says(
-        builder.clone().connect().await,
-        "DISABLE ROW LEVEL SECURITY",
-    );
+    let mut tables = ["claim", "spent", "fence"].iter().peekable();
+    while let Some(table) = tables.next() {
+        let security = async |how: &str| {
+            let set = format!("alter table {schema}.{table} {how} row level security");
+            owner.batch_execute(&set).await.expect("it is changed");
+        };
+        security("enable").await;
+        let refused = builder.clone().connect().await;
+        says(refused, "DISABLE ROW LEVEL SECURITY");
+        if tables.peek().is_some() {
+            security("disable").await;
+            let store = builder.clone().connect().await;
+            works(&store.expect("it is mended")).await;
+        }
+    }
     let show = format!("alter role {role} bypassrls");
     owner.batch_execute(&show).await.expect("it is shown");
     works(&builder.connect().await.expect("it is mended")).await;
@@ -252,70 +202,4 @@ async fn settings_of_the_store_out_of_all_bounds_are_refused() {
     let (builder, _) = tables().await;
     let builder = builder.purge_every(Some(Duration::MAX));
     works(&builder.connect().await.expect("it connects")).await;
-}
-
-fn forgets(store: &PostgresStore, event: Event) -> bool {
-    store.capabilities().weakened.may(event, Promise::OneResult)
-}
-
-#[tokio::test]
-async fn a_server_that_may_lose_a_commit_in_a_crash_may_forget() {
-    let (builder, _, _) = as_role(&["synchronous_commit = off"]).await;
-    let store = builder.connect().await.expect("it connects");
-    assert!(forgets(&store, Event::Restart) && store.capabilities().may_forget());
-    let server = system_tests::servers::Postgres::with(&["fsync=off"]);
-    let builder = PostgresStore::builder().url(&server.url());
-    builder.migrate().await.expect("it migrates");
-    let store = builder.connect().await.expect("it connects");
-    assert!(forgets(&store, Event::Restart) && store.capabilities().may_forget());
-
-    let (builder, schema) = tables().await;
-    let store = builder.clone().connect().await.expect("it connects");
-    assert_eq!(store.capabilities(), PostgresStore::CAPABILITIES);
-    assert!(!store.capabilities().may_forget());
-    let owner = client(&super::server().url()).await;
-    let unlogged = format!("alter table {schema}.claim set unlogged");
-    owner.batch_execute(&unlogged).await.expect("it is changed");
-    let store = builder.connect().await.expect("it connects");
-    assert!(forgets(&store, Event::Restart));
-}
-
-/// Nobody must say that there are replicas: the server shows them.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_does_not_wait_for_its_replicas_may_forget() {
-    let primary = system_tests::servers::Postgres::start();
-    let builder = PostgresStore::builder().url(&primary.url());
-    builder.migrate().await.expect("it migrates");
-    let open = async || builder.clone().connect().await.expect("it connects");
-    assert!(!open().await.capabilities().may_forget(), "no replica yet");
-
-    // A role without any right to look at others' sessions sees them, too.
-    let role = "create role app login";
-    let grants = Names::default().grants("app");
-    primary.sql(&format!("{role}; {grants}"));
-    let port = primary.port();
-    let app = format!("postgres://app@127.0.0.1:{port}/postgres");
-    let copying =
-        tokio::task::spawn_blocking(move || system_tests::servers::Postgres::replica_of(port));
-    let _replica = copying.await.expect("the primary can be copied");
-    super::scene::until("the replica streams", async || {
-        primary.sql("select count(*) from pg_stat_replication where state = 'streaming'") == "1"
-    })
-    .await;
-    for url in [primary.url(), app] {
-        let builder = builder.clone().url(&url);
-        let store = builder.clone().connect().await.expect("it connects");
-        assert!(forgets(&store, Event::Failover) && store.capabilities().may_forget());
-        // Its user knows better.
-        let readers = builder.asynchronous_failover(false).connect().await;
-        assert!(!readers.expect("it connects").capabilities().may_forget());
-    }
-    primary.sql("alter system set synchronous_standby_names = '*'");
-    primary.sql("select pg_reload_conf()");
-    super::scene::until("it waits for its replica", async || {
-        !open().await.capabilities().may_forget()
-    })
-    .await;
-    primary.sql("alter role postgres set synchronous_commit = local");
-    assert!(forgets(&open().await, Event::Failover));
 }

@@ -2,12 +2,15 @@
 
 use std::time::Instant;
 
-use tokio_postgres::{Client, IsolationLevel};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, IsolationLevel, Transaction};
 use tower_claim::store::{Admission, Claimed, LostReason, Renewed};
 use tower_claim::{ClaimStore, FenceStore, StoreError, Token};
 use tower_claim_postgres::{PostgresStore, TransactionError};
 
-use super::scene::{Ask, SECOND, beat, client, finish, granted, hold, key, nonce, store};
+use super::scene::{
+    Ask, SECOND, beat, client, granted, hold, kept, key, nonce, rows, store, until,
+};
 use super::server;
 
 /// A store, its user's session, and a table of the user.
@@ -20,11 +23,6 @@ async fn shop() -> (PostgresStore, Client, String) {
     (store, client, orders)
 }
 
-async fn rows(client: &Client, orders: &str) -> i64 {
-    let count = format!("select count(*) from {orders}");
-    client.query_one(&count, &[]).await.expect("a count").get(0)
-}
-
 #[tokio::test]
 async fn an_owner_that_was_superseded_cannot_commit() {
     let (store, mut client, orders) = shop().await;
@@ -35,14 +33,19 @@ async fn an_owner_that_was_superseded_cannot_commit() {
     tokio::time::sleep(SECOND / 10).await;
     let next = hold(&store, zombie.key, 60 * SECOND).await;
 
-    let answer = store.finish_in(&transaction, finish(zombie, "late")).await;
+    let answer = store
+        .finish_in(&transaction, zombie, kept("late"), 60 * SECOND)
+        .await;
     assert!(matches!(answer, Err(TransactionError::Lost)), "{answer:?}");
-    transaction.rollback().await.expect("it ends");
+    // Who does not heed the error: the server answers by a rollback.
+    let _ = transaction.commit().await;
     assert_eq!(rows(&client, &orders).await, 0);
 
     let transaction = client.transaction().await.expect("it begins");
     transaction.execute(&insert, &[]).await.expect("a row");
-    let answer = store.finish_in(&transaction, finish(next, "done")).await;
+    let answer = store
+        .finish_in(&transaction, next, kept("done"), 60 * SECOND)
+        .await;
     answer.expect("it is finished");
     let outside = store.peek(next.key).await.expect("an answer");
     assert_eq!(
@@ -71,7 +74,9 @@ async fn a_crash_at_any_point_leaves_row_and_result_or_neither() {
             transaction.execute(&insert, &[]).await.expect("a row");
         }
         if point > 1 {
-            let answer = store.finish_in(&transaction, finish(owner, "done")).await;
+            let answer = store
+                .finish_in(&transaction, owner, kept("done"), 60 * SECOND)
+                .await;
             answer.expect("it is finished");
         }
         if point > 2 {
@@ -159,7 +164,7 @@ async fn no_bound_on_locks_leaks_into_the_transaction() {
     assert!(store.still_held_in(&transaction, owner).await.is_ok());
     assert!(
         store
-            .finish_in(&transaction, finish(owner, ""))
+            .finish_in(&transaction, owner, kept(""), 60 * SECOND)
             .await
             .is_ok()
     );
@@ -191,6 +196,41 @@ async fn while_still_held_in_is_open_nobody_takes_over() {
     let held = store.still_held_in(&transaction, owner).await;
     let lost = TransactionError::NotHeld(LostReason::Superseded);
     assert_eq!(held.map_err(|e| e.to_string()), Err(lost.to_string()));
+    fails(&transaction).await;
+}
+
+/// No statement is taken any more, and no commit.
+async fn fails(transaction: &Transaction<'_>) {
+    let next = transaction.query_one("select 1", &[]).await;
+    let code = next.expect_err("it failed").code().cloned();
+    assert_eq!(code, Some(SqlState::IN_FAILED_SQL_TRANSACTION));
+}
+
+/// The server ends a transaction that stands idle: neither row nor result, and the key is free after its lease.
+#[tokio::test]
+async fn a_transaction_that_the_server_ends_leaves_neither_row_nor_result() {
+    let (store, watcher, orders) = shop().await;
+    let mut client = client(&server().url()).await;
+    let owner = hold(&store, key(), SECOND).await;
+    let transaction = client.transaction().await.expect("it begins");
+    transaction
+        .batch_execute("set local idle_in_transaction_session_timeout = '100ms'")
+        .await
+        .expect("a bound");
+    let insert = format!("insert into {orders} values (1)");
+    transaction.execute(&insert, &[]).await.expect("a row");
+    let done = store.finish_in(&transaction, owner, kept("done"), 60 * SECOND);
+    done.await.expect("it is finished");
+    tokio::time::sleep(SECOND / 2).await;
+    assert!(transaction.commit().await.is_err(), "the session is gone");
+    assert_eq!(rows(&watcher, &orders).await, 0);
+    until("the key is claimable", async || {
+        let next = Ask::new(&store, owner.key, SECOND);
+        let answer = store.claim(next.request()).await.expect("an answer");
+        assert!(!matches!(answer, Claimed::Done(_)), "{answer:?}");
+        matches!(answer, Claimed::Granted(_))
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -227,6 +267,7 @@ async fn a_mark_in_a_transaction_goes_back_with_it_and_is_not_overtaken() {
             matches!(&answer, Err(TransactionError::Stale { high }) if *high == token(6)),
             "{answer:?}"
         );
+        fails(&transaction).await;
     }
 }
 
@@ -244,7 +285,9 @@ async fn at_stricter_isolation_a_conflict_is_to_be_tried_again() {
         // The snapshot is taken; then somebody else changes the row, and makes another.
         transaction.query_one("select 1", &[]).await.expect("a row");
         assert!(store.renew(&[beat(owner)]).await.is_ok());
-        let answer = store.finish_in(&transaction, finish(owner, "done")).await;
+        let answer = store
+            .finish_in(&transaction, owner, kept("done"), 60 * SECOND)
+            .await;
         assert!(
             matches!(&answer, Err(error @ TransactionError::Store(StoreError::Unavailable(_))) if error.is_retryable()),
             "{level:?}: {answer:?}"
