@@ -13,9 +13,9 @@ use crate::ConnectError;
 
 /// Which PostgreSQL (and a pooler before it) answers by one letter, whoever asks: "do you speak TLS?"
 const ASKS: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
-/// For those that answer lines: it ends one that is none, and is one that Redis answers.
+/// For those that answer lines.
 const A_LINE: &[u8] = b"\r\nPING\r\n\r\n";
-/// For each of: a connection, the letter, what a line is answered.
+/// For each of: a connection, the letter, the answer to a line.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Of what a stranger said.
 const SHOWN: usize = 60;
@@ -69,23 +69,26 @@ fn spoke(error: &StoreError) -> bool {
 }
 
 async fn ask((host, port): &Address) -> Answer {
-    let mut socket = match within(TcpStream::connect((&**host, *port))).await {
-        Some(Ok(socket)) => socket,
-        Some(Err(error)) => return Answer::Nobody(error.to_string()),
-        None => return Answer::Nobody(format!("none within {PATIENCE:?}")),
-    };
-    let mut said = Vec::with_capacity(1024);
+    let mut answer = Answer::Silent;
+    // A line on a connection of its own: behind a zero, which the letter begins with, Redis sees no end of one.
     for words in [&ASKS, A_LINE] {
-        if socket.write_all(words).await.is_err() {
-            return Answer::Closed;
-        }
-        match within(socket.read_buf(&mut said)).await {
-            Some(Ok(0) | Err(_)) => return Answer::Closed,
+        let mut socket = match within(TcpStream::connect((&**host, *port))).await {
+            Some(Ok(socket)) => socket,
+            Some(Err(error)) => return Answer::Nobody(error.to_string()),
+            None => return Answer::Nobody(format!("none within {PATIENCE:?}")),
+        };
+        let mut said = Vec::with_capacity(1024);
+        let heard = async {
+            socket.write_all(words).await?;
+            socket.read_buf(&mut said).await
+        };
+        match within(heard).await {
+            Some(Ok(0) | Err(_)) => answer = Answer::Closed,
             Some(Ok(_)) => return known(said),
             None => {}
         }
     }
-    Answer::Silent
+    answer
 }
 
 async fn within<T>(work: impl Future<Output = T>) -> Option<T> {

@@ -7,7 +7,7 @@ use tower_claim::engine::{span_micros, time_micros};
 use tower_claim::store::{
     Beat, ClaimManyRequest, ClaimRequest, FinishRequest, Owner, ReleaseRequest,
 };
-use tower_claim::{Key, Nonce, Token};
+use tower_claim::{Key, Token};
 
 use super::Call;
 use super::param::{Param, key, millis, nonce, number, terms, token, value};

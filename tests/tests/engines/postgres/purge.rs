@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use tower_claim::store::{Claimed, Release, ReleaseRequest, Renewed};
 use tower_claim::{ClaimMany, ClaimStore, LapsePolicy};
 
-use super::scene::{Ask, SECOND, beat, client, finish, granted, hold, key, rows, store, until};
+use super::scene::{
+    Ask, SECOND, beat, client, finish, granted, hold, key, rows, store, tables, until,
+};
 use super::server;
 
 #[tokio::test]
@@ -63,6 +65,33 @@ async fn a_purge_drops_what_has_nothing_left_to_say_and_nothing_else() {
     let ask = Ask::new(&store, unknown.key, SECOND);
     let answer = store.claim(ask.request()).await.expect("an answer");
     assert!(matches!(answer, Claimed::Unknown(_)));
+}
+
+#[tokio::test]
+async fn the_purger_needs_nobody_and_ends_with_the_store() {
+    let (builder, schema) = tables().await;
+    let url = format!("{}?application_name={schema}", server().url());
+    let builder = builder.url(&url).purge_every(Some(SECOND / 10));
+    let store = builder.connect().await.expect("it connects");
+    let client = client(&server().url()).await;
+    let ask = Ask {
+        not_after: store.now().saturating_add(SECOND),
+        ..Ask::new(&store, key(), SECOND)
+    };
+    granted(store.claim(ask.request()).await.expect("an answer"));
+    assert!(store.release(ask.release()).await.is_ok());
+    let claims = format!("{schema}.claim");
+    until("the row is gone", async || {
+        rows(&client, &claims).await == 0
+    })
+    .await;
+    drop(store);
+    let sessions = "select count(*) from pg_stat_activity where application_name = $1";
+    until("its sessions end", async || {
+        let row = client.query_one(sessions, &[&schema]).await;
+        row.expect("a count").get::<_, i64>(0) == 0
+    })
+    .await;
 }
 
 /// Its record would be unfinished for a day; a release says that it is over.

@@ -8,7 +8,7 @@ use tower_claim::{ClaimStore, Key, StoreError};
 use tower_claim_postgres::{ConnectError, Names, PostgresStore};
 
 use super::roles::{as_role, says, works};
-use super::scene::{SECOND, client, finish, hold, key, tables};
+use super::scene::{Ask, SECOND, client, finish, hold, key, tables};
 use super::{fresh_schema, server};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -65,6 +65,30 @@ async fn a_call_waits_for_a_lock_by_the_stores_bound_and_not_by_the_roles() {
     let _stranger = locked(&schema, owner.key).await;
     let late = store.finish(finish(owner, "late")).await;
     assert!(matches!(late, Err(StoreError::Unavailable(_))), "{late:?}");
+}
+
+/// With a pool of one whose connection waits elsewhere: soon, and in words that say what to change.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_gets_no_connection_is_unavailable_and_was_not_sent() {
+    let (builder, schema) = tables().await;
+    let builder = builder.pool_size(1).pool_wait(SECOND / 5);
+    let builder = builder.call_timeout(10 * SECOND);
+    let store = builder.connect().await.expect("it connects");
+    let owner = hold(&store, key(), 60 * SECOND).await;
+    let stranger = locked(&schema, owner.key).await;
+    let ask = Ask::new(&store, key(), SECOND);
+    let (done, refused) = tokio::join!(store.finish(finish(owner, "done")), async {
+        tokio::time::sleep(SECOND / 10).await;
+        let refused = store.claim(ask.request()).await;
+        stranger.batch_execute("rollback").await.expect("it ends");
+        refused
+    });
+    assert_eq!(done.expect("it waited"), Finish::Finished);
+    let Err(StoreError::Unavailable(why)) = refused else {
+        panic!("{refused:?}");
+    };
+    assert!(why.to_string().contains("1 of 1 are in use"), "{why}");
+    assert_eq!(store.peek(ask.key).await.expect("an answer"), None);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

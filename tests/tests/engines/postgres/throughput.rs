@@ -84,15 +84,6 @@ impl Bare {
     /// The very statement of a store's call.
     async fn send(&self, call: Call) -> Row {
         let client = self.pool.get().await.expect("a connection");
-        let typed = |param| -> (&(dyn ToSql + Sync), Type) {
-            match param {
-                Param::Int(value) => (value, Type::INT8),
-                Param::Small(value) => (value, Type::INT4),
-                Param::Text(value) => (value, Type::TEXT),
-                Param::Bytes(value) => (value, Type::BYTEA),
-                other => panic!("not in these calls: {other:?}"),
-            }
-        };
         let params: Vec<_> = call.params().iter().map(typed).collect();
         let rows = client.query_typed(call.text(), &params).await;
         rows.expect("an answer").pop().expect("a row")
@@ -124,6 +115,16 @@ impl Bare {
         let rows = client.query_typed(&text, &[(&key, Type::BYTEA)]).await;
         let rows = rows.expect("a row");
         assert_eq!(rows[0].get::<_, &str>(0), "done");
+    }
+}
+
+fn typed(param: &Param) -> (&(dyn ToSql + Sync), Type) {
+    match param {
+        Param::Int(value) => (value, Type::INT8),
+        Param::Small(value) => (value, Type::INT4),
+        Param::Text(value) => (value, Type::TEXT),
+        Param::Bytes(value) => (value, Type::BYTEA),
+        other => panic!("not in these calls: {other:?}"),
     }
 }
 
