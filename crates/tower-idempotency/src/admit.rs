@@ -6,7 +6,7 @@ use tower_claim::store::{DoneRecord, State, Value, Watched};
 use tower_claim::{Attempt, Claim, Code, Fingerprint, Key, Place, Refusal, StoreError, Token};
 
 use crate::quota::{Counted, Seat, Tenant};
-use crate::record::KeptResponse;
+use crate::record::{Before, KeptResponse, Marker, MovedTo};
 use crate::reply::Reply;
 use crate::shared::Shared;
 
@@ -25,10 +25,57 @@ pub enum OnBusy {
 /// fooled) is slowed down.
 const WATCH_PAUSE: Duration = Duration::from_millis(50);
 
+/// How often the work of one key may lead on to another.
+const LONGEST_WAY: u32 = 64;
+
+/// Where the work of a request stands: under its own key, or, after an unknown outcome, under one that leads on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Way {
+    pub(crate) key: Key,
+    floor: Token,
+    /// How the work goes on here.
+    marker: Marker,
+    /// How many runs were lost on the way here, at least.
+    pub(crate) runs_before: u32,
+}
+
+impl Way {
+    fn begin(key: Key) -> Self {
+        Self {
+            key,
+            floor: Token::ZERO,
+            marker: Marker::Run,
+            runs_before: 0,
+        }
+    }
+
+    fn go_on(self, to: MovedTo) -> Self {
+        Self {
+            key: to.key,
+            floor: to.floor,
+            marker: to.marker,
+            runs_before: self.runs_before.saturating_add(1),
+        }
+    }
+
+    /// Whether the reconcile hook is asked before a handler runs here.
+    pub(crate) fn asks(self) -> bool {
+        self.before().is_some()
+    }
+
+    /// What is known of the run that the hook is asked about.
+    pub(crate) fn before(self) -> Option<Before> {
+        match self.marker {
+            Marker::Ask(before) => Some(before),
+            Marker::Run => None,
+        }
+    }
+}
+
 /// What becomes of a request with a key.
 pub(crate) enum Admitted {
-    /// It runs, under this claim, in this place; and is counted, where tenants have quotas.
-    Run(Claim, Place, Option<Seat>),
+    /// It runs, under this claim, in this place, so far on its way; and is counted, where tenants have quotas.
+    Run(Claim, Place, Way, Option<Seat>),
     Answer(Reply),
 }
 
@@ -52,7 +99,10 @@ impl Shared {
         };
         let mut before_wait = Some(before_wait);
         let mut watched = Token::ZERO;
+        let mut way = Way::begin(key);
+        let mut steps = 0;
         loop {
+            let key = way.key;
             // Before the claim: else a drain could be over, and its process gone, before the claim is.
             let place = match self.detached.reserve() {
                 Ok(place) => place,
@@ -64,14 +114,23 @@ impl Shared {
             };
             let claimed = self
                 .keeper
-                .claim(key, Some(print), &self.terms, Token::ZERO)
+                .claim(key, Some(print), self.terms_on(way), way.floor)
                 .await;
             let busy = match claimed {
                 Ok(Attempt::Granted(claim)) => {
                     let seat = counted.map(Counted::granted);
-                    return Admitted::Run(claim, place, seat);
+                    return Admitted::Run(claim, place, way, seat);
                 }
                 Ok(Attempt::Busy(busy)) => busy,
+                Ok(other) if steps < LONGEST_WAY => match self.lead_on(way, &other).await {
+                    Ok(Some(next)) => {
+                        way = next;
+                        steps += 1;
+                        continue;
+                    }
+                    Ok(None) => return Admitted::Answer(self.answer(key, Ok(other))),
+                    Err(error) => return Admitted::Answer(self.store_failed(&error)),
+                },
                 other => return Admitted::Answer(self.answer(key, other)),
             };
             drop((place, counted));
@@ -103,7 +162,7 @@ impl Shared {
                 biased;
                 seen = over => match &*seen {
                     // By another token it may be another request's: the claim tells.
-                    Ok(Watched::Done(done)) if done.token == busy.token => {
+                    Ok(Watched::Done(done)) if done.token == busy.token && lead(done).is_none() => {
                         return Admitted::Answer(self.replay(key, done));
                     }
                     Ok(_) => {}
@@ -113,6 +172,26 @@ impl Shared {
                     return Admitted::Answer(in_progress());
                 }
             }
+        }
+    }
+
+    /// Where the work goes on: the record leads there, or its outcome is unknown and there is a hook to ask.
+    /// `None`: nowhere.
+    async fn lead_on(&self, way: Way, met: &Attempt) -> Result<Option<Way>, StoreError> {
+        match met {
+            Attempt::Done(done) if done.same_fingerprint => Ok(lead(done)
+                // Without a hook nobody can be asked.
+                .filter(|marker| *marker == Marker::Run || self.reconcile.is_some())
+                .map(|marker| way.go_on(marker.leads_to(way.key, done.token)))),
+            Attempt::Unknown(unknown) if unknown.same_fingerprint && !way.asks() => {
+                let Some(reconcile) = &self.reconcile else {
+                    return Ok(None);
+                };
+                reconcile.lead_on(way.key, unknown.token).await?;
+                // The record tells, by the next claim, where to.
+                Ok(Some(way))
+            }
+            _ => Ok(None),
         }
     }
 
@@ -175,6 +254,12 @@ impl Shared {
     }
 
     fn replay(&self, key: Key, done: &DoneRecord) -> Reply {
+        match lead(done) {
+            None => {}
+            // It waits for the hook of a layer that has one.
+            Some(_) if self.reconcile.is_none() => return self.unknown(),
+            Some(_) => return self.in_progress(Duration::ZERO),
+        }
         match self.kept_response(key, done) {
             Ok(Some(kept)) if kept.is_whole => {
                 self.counters.replays.add();
@@ -214,7 +299,7 @@ impl Shared {
         Refusal::new(Code::InProgress).with_retry_after(left).into()
     }
 
-    fn unknown(&self) -> Reply {
+    pub(crate) fn unknown(&self) -> Reply {
         self.counters.outcome_unknown.add();
         Code::OutcomeUnknown.into()
     }
@@ -241,5 +326,13 @@ impl Shared {
             StoreError::Garbled { .. } => refusal.with_reason("record-unreadable"),
             _ => refusal,
         }
+    }
+}
+
+/// Where the work goes on, if the record leads on.
+pub(crate) fn lead(done: &DoneRecord) -> Option<Marker> {
+    match &done.value {
+        Value::Kept(bytes) => Marker::read(bytes),
+        _ => None,
     }
 }

@@ -57,6 +57,11 @@ counts! {
     other_refusals,
     /// Keys that are not likely to name an intent ([`OnWeakKey`](crate::OnWeakKey)), refused or not.
     weak_keys,
+    /// Repeats of work whose response was not kept that were answered in other words
+    /// ([`on_not_kept`](crate::IdempotencyBuilder::on_not_kept)).
+    rendered,
+    /// Lapsed runs whose answer a [reconcile hook](crate::IdempotencyBuilder::reconcile) knew.
+    reconciled,
     /// Outcomes kept with their response.
     kept,
     /// Outcomes kept without their response.

@@ -20,6 +20,7 @@ use crate::body::{BoxError, RequestBody, ResponseBody};
 use crate::entry::Ticket;
 use crate::keep::settle;
 use crate::open::OpenRun;
+use crate::reconcile::{self, LapsedRun};
 use crate::reply::Reply;
 use crate::run::IdempotentRun;
 use crate::shared::Shared;
@@ -136,8 +137,8 @@ where
     );
     let admitted = admitted.await;
     drop(waiting);
-    let (claim, place, seat) = match admitted {
-        Admitted::Run(claim, place, seat) => (claim, place, seat),
+    let (claim, place, way, seat) = match admitted {
+        Admitted::Run(claim, place, way, seat) => (claim, place, way, seat),
         Admitted::Answer(reply) => {
             let reply = match reply {
                 // No answer for a body that nobody has looked at.
@@ -145,9 +146,14 @@ where
                     Ok(()) => Reply::Replay(kept),
                     Err(refusal) => shared.refused(refusal).into(),
                 },
+                Reply::NotKept(head) => match (&shared.on_not_kept, upload.verified().await) {
+                    (_, Err(refusal)) => shared.refused(refusal).into(),
+                    (Some(hook), Ok(())) => hook.render(parts, head, &shared.counters).await,
+                    (None, Ok(())) => Reply::NotKept(head),
+                },
                 refusal => refusal,
             };
-            if let Reply::Refuse(_) = reply {
+            if let Reply::Refuse(_) | Reply::NotKept(_) = reply {
                 row.rejected();
             }
             return Ok(responder.respond(reply));
@@ -166,14 +172,20 @@ where
     let began = claim.took_over().map_or(Duration::ZERO, |run| run.since);
     let first_seen = shared.clock().unix_time().saturating_sub(began);
     let outer = parts.extensions.get::<IdempotentRun>().cloned();
-    let run = IdempotentRun::new(entry.business_key, claim, shared.entry.layer, outer);
+    let run = IdempotentRun::new(entry.business_key, claim, shared.entry.layer, outer, way);
     parts.extensions.insert(run.clone());
+    let lapsed = way.before().map(|before| LapsedRun {
+        run: run.clone(),
+        parts: parts.clone(),
+        body: upload.shared_bytes(),
+        before,
+    });
     let failed = upload.failed();
     let request = Request::from_parts(parts, upload.into_body());
     let (answer, answered) = oneshot::channel();
     let open = OpenRun {
         shared: Arc::clone(&shared),
-        key: entry.key,
+        key: way.key,
         print,
         run,
         upload: failed,
@@ -184,7 +196,7 @@ where
         _permit: permit,
     };
     // Boxed: the future is large, and is moved several times on its way into its task.
-    let execution = Box::pin(execute(open, inner, request, answer));
+    let execution = Box::pin(execute(open, lapsed, inner, request, answer));
     let running = place.spawn(row.clone().scope(execution));
     // The answer comes before the end of the task where the response streams.
     if let Ok(answer) = answered.await {
@@ -201,6 +213,7 @@ where
 /// Runs the handler to its end, whoever listens.
 async fn execute<S, Q, R>(
     open: OpenRun,
+    lapsed: Option<LapsedRun>,
     inner: Inner<S>,
     request: Q,
     answer: oneshot::Sender<Answer<R, S::Error>>,
@@ -209,6 +222,12 @@ async fn execute<S, Q, R>(
     R: Body<Data = Bytes> + Send + 'static,
     R::Error: Into<BoxError> + Send + 'static,
 {
+    if let Some(lapsed) = lapsed
+        && let Some(reply) = reconcile::ask(&open, lapsed).await
+    {
+        let _ = answer.send(Ok(open.responder.respond(reply)));
+        return;
+    }
     // The call itself may panic, too, not only its future: hence the async block.
     let called = async move { inner.call(request).await };
     match AssertUnwindSafe(called).catch_unwind().await {

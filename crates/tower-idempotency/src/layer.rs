@@ -14,6 +14,11 @@ use crate::quota::TenantUsage;
 use crate::service::Idempotency;
 use crate::shared::Shared;
 
+/// What records are labelled with; who shows one appends a prefix of its key.
+pub(crate) const LABEL: &str = "idempotency";
+/// The same of records whose runs ask a reconcile hook first.
+pub(crate) const RECONCILE_LABEL: &str = "idempotency: reconcile";
+
 /// Tells layer values apart, so that one that a request meets twice guards it once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LayerId(u64);
@@ -54,6 +59,10 @@ impl IdempotencyLayer {
         Self {
             shared: Arc::new(shared),
         }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// How often the layer did what, since it was built.

@@ -95,7 +95,7 @@ impl OpenRun {
             } else {
                 let _ = claim.release().await;
                 self.seat.iter().for_each(|seat| {
-                    if self.run.is_marked() {
+                    if self.run.would_be_unknown() {
                         seat.stays(self.shared.unfinished_keep);
                     } else {
                         seat.given_back();
@@ -104,6 +104,17 @@ impl OpenRun {
             }
         }
         Settled::Stands
+    }
+
+    /// Nobody can tell what a run before this one came to: that is for an operator now.
+    pub(crate) async fn give_up(&self) {
+        if let Some(claim) = self.run.end() {
+            // A claim that is given back behind its mark is unknown. Without the mark it is free, and asks again.
+            let _ = claim.point_of_no_return().await;
+            let _ = claim.release().await;
+            let keep = self.shared.unfinished_keep;
+            self.seat.iter().for_each(|seat| seat.stays(keep));
+        }
     }
 
     /// The store did not say yes to the mark, so the work was not begun; but the mark may have arrived.

@@ -53,6 +53,10 @@ pub(crate) enum Reply {
     Replay(KeptResponse),
     /// The work is done, and its response was not kept; perhaps its head was.
     NotKept(Option<KeptResponse>),
+    /// The same, answered in other words.
+    Rendered(KeptResponse),
+    /// What a lapsed run came to.
+    Reconciled(KeptResponse),
 }
 
 impl From<Code> for Reply {
@@ -96,6 +100,8 @@ impl Responder {
         match reply.into() {
             Reply::Refuse(refusal) => self.refuse(&refusal),
             Reply::Replay(kept) => self.replay(kept, Status::Replayed),
+            Reply::Rendered(kept) => self.replay(kept, Status::Rendered),
+            Reply::Reconciled(kept) => self.replay(kept, Status::Reconciled),
             Reply::NotKept(_) => self.refuse(&Refusal::new(Code::ResponseNotKept)),
         }
     }

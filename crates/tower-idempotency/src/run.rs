@@ -9,6 +9,7 @@ use tower_claim::http::BusinessKey;
 use tower_claim::store::TookOver;
 use tower_claim::{Claim, Loss, NoPointOfNoReturn, Token};
 
+use crate::admit::Way;
 use crate::layer::LayerId;
 use crate::refused::PointRefused;
 
@@ -47,6 +48,7 @@ struct Inner {
     marked: AtomicBool,
     layer: LayerId,
     outer: Option<IdempotentRun>,
+    way: Way,
 }
 
 impl IdempotentRun {
@@ -55,18 +57,20 @@ impl IdempotentRun {
         claim: Claim,
         layer: LayerId,
         outer: Option<IdempotentRun>,
+        way: Way,
     ) -> Self {
         Self {
             inner: Arc::new(Inner {
                 key,
                 token: claim.token(),
-                attempt: claim.attempt(),
+                attempt: claim.attempt().saturating_add(way.runs_before),
                 took_over: claim.took_over().cloned(),
                 claim: Mutex::new(Some(claim)),
                 mark_sent: AtomicBool::new(false),
                 marked: AtomicBool::new(false),
                 layer,
                 outer,
+                way,
             }),
         }
     }
@@ -82,7 +86,8 @@ impl IdempotentRun {
         self.inner.token
     }
 
-    /// 1 for the first run, one more for each that took over after a lapse.
+    /// 1 for the first run, one more for each that took over after a lapse, or was let run by a
+    /// [reconcile hook](crate::IdempotencyBuilder::reconcile).
     pub fn attempt(&self) -> u32 {
         self.inner.attempt
     }
@@ -131,7 +136,8 @@ impl IdempotentRun {
     }
 
     /// Says that what follows cannot be taken back or tried twice: a payment, a letter. Go on only after
-    /// `Ok`. One trip to the store.
+    /// `Ok`. One trip to the store; none in a run that a [reconcile hook](crate::IdempotencyBuilder::reconcile) let
+    /// run, since it is asked again before the next.
     ///
     /// From then on every answer is kept and replayed, also a 5xx; and after a crash, a panic or a lapse the
     /// outcome is *unknown*: nobody runs again until an operator resolves it or its unfinished keep has
@@ -150,6 +156,12 @@ impl IdempotentRun {
         let Some(claim) = self.claim() else {
             return Err(NoPointOfNoReturn::Lost(Loss::Ended).into());
         };
+        if self.inner.way.asks() {
+            // Whatever becomes of this run, the hook is asked before another: nothing has to be marked for that.
+            claim.check().map_err(NoPointOfNoReturn::Lost)?;
+            self.inner.marked.store(true, Ordering::Release);
+            return Ok(());
+        }
         self.inner.mark_sent.store(true, Ordering::Release);
         claim.point_of_no_return().await?;
         self.inner.marked.store(true, Ordering::Release);
@@ -158,6 +170,11 @@ impl IdempotentRun {
 
     pub(crate) fn is_marked(&self) -> bool {
         self.inner.marked.load(Ordering::Acquire)
+    }
+
+    /// Whether the store has its mark, so that its outcome is unknown without an answer.
+    pub(crate) fn would_be_unknown(&self) -> bool {
+        self.is_marked() && !self.inner.way.asks()
     }
 
     pub(crate) fn mark_is_in_doubt(&self) -> bool {

@@ -1,25 +1,33 @@
 //! What all clones of one layer value share.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::Response;
 use http::request::Parts;
 use tokio::sync::Semaphore;
 use tower_claim::http::RenderRefusal;
 use tower_claim::store::Value;
 use tower_claim::{Clock, Detached, Keeper, Key, Refusal, Terms};
 
-use crate::admit::OnBusy;
+use crate::admit::{OnBusy, Way};
 use crate::counts::Counters;
 use crate::entry::{Entry, EntryRules, Sight};
 use crate::headers::HeaderRules;
 use crate::outcome::OutcomeRules;
 use crate::quota::Quotas;
-use crate::record::{self, KeptResponse, Record, Unreadable};
+use crate::reconcile::Reconcile;
+use crate::record::{self, Head, KeptResponse, Marker, Record, Unreadable};
 use crate::reply::Responder;
+use crate::rerender::OnNotKept;
+use crate::seal::Sealer;
 use crate::wait::Followers;
 use crate::weak::Warned;
+
+/// Takes what is secret out of a response before it is kept.
+pub(crate) type Redact = Arc<dyn Fn(Response<Bytes>) -> Response<Bytes> + Send + Sync>;
 
 /// The settings and the state of one layer value.
 pub(crate) struct Shared {
@@ -38,6 +46,10 @@ pub(crate) struct Shared {
     pub(crate) headers: HeaderRules,
     pub(crate) outcome: OutcomeRules,
     pub(crate) tell_status: bool,
+    pub(crate) redact: Option<Redact>,
+    pub(crate) sealer: Option<Sealer>,
+    pub(crate) on_not_kept: Option<OnNotKept>,
+    pub(crate) reconcile: Option<Reconcile>,
     pub(crate) render: Option<RenderRefusal>,
     pub(crate) detached: Detached,
     pub(crate) max_in_flight: usize,
@@ -65,8 +77,45 @@ impl Shared {
     }
 
     /// A record as the store is to keep it, and whether it is whole.
-    pub(crate) fn seal_up(&self, _key: Key, record: Record) -> (Value, bool) {
-        (Value::Kept(record.bytes), record.is_whole)
+    /// What cannot be redacted or sealed is not kept; that the work is done always is.
+    pub(crate) fn seal_up(&self, key: Key, record: Record) -> (Value, bool) {
+        let record = match &self.redact {
+            Some(redact) => self.redacted(&**redact, &record),
+            None => Some(record),
+        };
+        let sealed = record.and_then(|record| match &self.sealer {
+            Some(sealer) => Some(Record {
+                bytes: sealer.seal(&key, &record.bytes)?,
+                is_whole: record.is_whole,
+            }),
+            None => Some(record),
+        });
+        match sealed {
+            Some(record) => (Value::Kept(record.bytes), record.is_whole),
+            None => (Value::Tombstone, false),
+        }
+    }
+
+    fn redacted(
+        &self,
+        redact: &(dyn Fn(Response<Bytes>) -> Response<Bytes> + Send + Sync),
+        record: &Record,
+    ) -> Option<Record> {
+        let kept = record::decode(&record.bytes).ok()?;
+        let mut response = Response::new(kept.body);
+        *response.status_mut() = kept.status;
+        *response.headers_mut() = kept.headers;
+        // A panic here, behind the work, must not free the key.
+        let response = catch_unwind(AssertUnwindSafe(|| redact(response))).ok()?;
+        let (parts, body) = response.into_parts();
+        let first_seen = kept.first_seen.unwrap_or_default();
+        let head = Head::new(parts.status, &parts.headers, &self.headers, first_seen);
+        Some(if record.is_whole {
+            let trailers = kept.trailers.as_ref();
+            head.with_body([&body].into_iter(), trailers, &self.headers)
+        } else {
+            head.alone()
+        })
     }
 
     /// The response that the store kept under this key.
@@ -74,8 +123,23 @@ impl Shared {
     /// # Errors
     ///
     /// Why there is none to be read.
-    pub(crate) fn read_record(&self, _key: Key, bytes: &Bytes) -> Result<KeptResponse, Unreadable> {
-        record::decode(bytes)
+    pub(crate) fn read_record(&self, key: Key, bytes: &Bytes) -> Result<KeptResponse, Unreadable> {
+        match &self.sealer {
+            Some(_) if Marker::read(bytes).is_some() => Err(Unreadable::Moved),
+            Some(sealer) => {
+                let opened = sealer.open(&key, bytes).map_err(Unreadable::Sealed)?;
+                record::decode(&opened)
+            }
+            None => record::decode(bytes),
+        }
+    }
+
+    /// What a claim on this stretch of the way writes into its record.
+    pub(crate) fn terms_on(&self, way: Way) -> &Terms {
+        match &self.reconcile {
+            Some(reconcile) if way.asks() => &reconcile.terms,
+            _ => &self.terms,
+        }
     }
 
     /// A refusal that is not counted by its own name.

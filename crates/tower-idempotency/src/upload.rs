@@ -80,6 +80,14 @@ where
         }
     }
 
+    /// The same, to keep; nothing of one that streams.
+    pub(crate) fn shared_bytes(&self) -> Option<Bytes> {
+        match self {
+            Self::Read { data, .. } => Some(data.clone()),
+            Self::Streamed { .. } => None,
+        }
+    }
+
     pub(crate) fn print(&self, shared: &Shared, parts: &Parts) -> Result<Fingerprint, Refusal> {
         match self {
             Self::Read { data, absent, .. } => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::Method;
 use tokio::sync::Semaphore;
 use tower_claim::http::KeySource;
-use tower_claim::{ConfigError, Keeper, Namespace, Terms};
+use tower_claim::{ConfigError, Keeper, LapsePolicy, Namespace, Terms};
 
 use super::IdempotencyBuilder;
 use crate::admit::OnBusy;
@@ -14,13 +14,13 @@ use crate::counts::Counters;
 use crate::derived::Derived;
 use crate::entry::Source;
 use crate::fingerprint::{BodyRules, Bound};
-use crate::layer::IdempotencyLayer;
+use crate::layer::{IdempotencyLayer, LABEL, RECONCILE_LABEL};
 use crate::quota::{Limits, Quotas, RECORD_BYTES, Tenants};
+use crate::reconcile::Reconcile;
+use crate::seal;
 use crate::shared::Shared;
 use crate::wait::Followers;
 
-/// What records are labelled with; who shows one appends a prefix of its key.
-const LABEL: &str = "idempotency";
 /// What changes something.
 const METHODS: [Method; 4] = [Method::POST, Method::PATCH, Method::PUT, Method::DELETE];
 
@@ -32,13 +32,12 @@ impl IdempotencyBuilder {
     /// A lease that is too short to be renewed or for the store's engine; a zero where zero does not mean
     /// off; a malformed namespace; fields or windows that cannot make a key, or a derived key without a scope; rules
     /// for the fingerprint that exclude each other; [`LapsePolicy::Hold`](tower_claim::LapsePolicy::Hold) on an engine that may
-    /// forget; [`RunOn::Task`](tower_claim::RunOn::Task) outside of a runtime. The text says what to write
+    /// forget, which a reconcile hook needs, too; headers that would break a replay; a bad key ring; [`RunOn::Task`](tower_claim::RunOn::Task) outside of a runtime. The text says what to write
     /// instead.
     pub fn build(mut self) -> Result<IdempotencyLayer, ConfigError> {
         let mut terms = Terms::builder(self.lease)
             .label(LABEL)
             .renewal(self.renewal)
-            .on_lapse(self.on_lapse)
             .unfinished_keep(self.unfinished_keep);
         if let Some(max_hold) = self.max_hold {
             terms = terms.max_hold(max_hold);
@@ -46,7 +45,13 @@ impl IdempotencyBuilder {
         if self.trust_forgetful_store {
             terms = terms.trust_forgetful_store();
         }
-        let terms = terms.build()?;
+        // Where the hook is asked first, a lapse is no reason for doubt.
+        let asking = terms.clone().label(RECONCILE_LABEL).build()?;
+        let on_lapse = match self.reconcile {
+            Some(_) => LapsePolicy::Hold,
+            None => self.on_lapse,
+        };
+        let terms = terms.on_lapse(on_lapse).build()?;
         terms.check_against(&self.store.dyn_capabilities())?;
         let wait = match self.on_busy {
             OnBusy::Wait(limit) => limit,
@@ -71,6 +76,7 @@ impl IdempotencyBuilder {
             self.entry.namespace = Namespace::new(name)
                 .map_err(|error| ConfigError::new("namespace", error.to_string()))?;
         }
+        seal::check(self.seal.as_ref())?;
         if let Some(name) = self.headers.forbidden() {
             return Err(ConfigError::new(
                 "keep_header",
@@ -87,13 +93,18 @@ impl IdempotencyBuilder {
             .entropy(Arc::clone(&self.entropy))
             .run_on(self.run_on)
             .build()?;
-        Ok(self.assemble(keeper, terms))
+        let reconcile = self.reconcile.take().map(|by| Reconcile {
+            by,
+            keep: self.unfinished_keep.saturating_add(self.retention),
+            terms: asking,
+        });
+        Ok(self.assemble(keeper, terms, reconcile))
     }
 
     /// The layer with nothing but defaults, which need no checks.
     pub(crate) fn defaults(self) -> IdempotencyLayer {
         let keeper = Keeper::new(Arc::clone(&self.store));
-        self.assemble(keeper, Terms::default().labelled(LABEL))
+        self.assemble(keeper, Terms::default().labelled(LABEL), None)
     }
 
     fn check_quota(&self) -> Result<(), ConfigError> {
@@ -174,7 +185,12 @@ impl IdempotencyBuilder {
         Ok(())
     }
 
-    fn assemble(self, keeper: Keeper, terms: Terms) -> IdempotencyLayer {
+    fn assemble(
+        self,
+        keeper: Keeper,
+        terms: Terms,
+        reconcile: Option<Reconcile>,
+    ) -> IdempotencyLayer {
         let mut entry = self.entry;
         entry.gate = entry.gate.or_methods(METHODS);
         entry.source = match self.source {
@@ -213,6 +229,10 @@ impl IdempotencyBuilder {
             headers: self.headers,
             outcome: self.outcome,
             tell_status: self.tell_status,
+            redact: self.redact,
+            sealer: seal::sealer(self.seal, self.entropy),
+            on_not_kept: self.on_not_kept,
+            reconcile,
             render: self.render,
             detached: self.detached.with_clock(self.clock),
             max_in_flight: self.max_in_flight,

@@ -3,6 +3,7 @@
 mod build;
 mod fingerprint;
 mod keys;
+mod lapse;
 mod quota;
 mod responses;
 
@@ -27,6 +28,10 @@ use crate::headers::HeaderRules;
 use crate::layer::LayerId;
 use crate::outcome::OutcomeRules;
 use crate::quota::Limits;
+use crate::reconcile::ReconcileBy;
+use crate::rerender::OnNotKept;
+use crate::seal::Ring;
+use crate::shared::Redact;
 use crate::wait::WaitLimits;
 use crate::weak::OnWeakKey;
 
@@ -84,6 +89,10 @@ pub struct IdempotencyBuilder {
     headers: HeaderRules,
     outcome: OutcomeRules,
     tell_status: bool,
+    redact: Option<Redact>,
+    seal: Option<Ring>,
+    on_not_kept: Option<OnNotKept>,
+    reconcile: Option<ReconcileBy>,
     render: Option<RenderRefusal>,
     detached: Detached,
 }
@@ -137,6 +146,10 @@ impl IdempotencyBuilder {
             headers: HeaderRules::default(),
             outcome: OutcomeRules::default(),
             tell_status: false,
+            redact: None,
+            seal: None,
+            on_not_kept: None,
+            reconcile: None,
             render: None,
             detached: Detached::new(),
         }
@@ -191,28 +204,6 @@ impl IdempotencyBuilder {
     /// Default: that of [`Terms`], 10 minutes.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
-        self
-    }
-
-    /// What a run that lapsed (a crash, a pause) means. Default: [`LapsePolicy::TakeOver`], a repeat runs
-    /// again: for handlers whose effects are one transaction, or can be repeated. Under
-    /// [`LapsePolicy::Hold`] the outcome is unknown, and a repeat is told so.
-    pub fn on_lapse(mut self, policy: LapsePolicy) -> Self {
-        self.on_lapse = policy;
-        self
-    }
-
-    /// How long after a lapse an unfinished record binds its fingerprint, and an unknown outcome stays
-    /// unknown. Default: 24 hours.
-    pub fn unfinished_keep(mut self, keep: Duration) -> Self {
-        self.unfinished_keep = keep;
-        self
-    }
-
-    /// Allows [`LapsePolicy::Hold`] and the point of no return on an engine that may forget what it
-    /// answered. After a failover of such an engine work may run twice. Default: not allowed.
-    pub fn trust_forgetful_store(mut self) -> Self {
-        self.trust_forgetful_store = true;
         self
     }
 

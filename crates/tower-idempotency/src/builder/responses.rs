@@ -1,12 +1,15 @@
 //! Which answers are kept, and what of them.
 
+use std::future::Future;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::response::Parts;
-use http::{HeaderName, StatusCode};
+use http::{HeaderName, Response, StatusCode};
 
 use super::IdempotencyBuilder;
 use crate::outcome::Outcome;
+use crate::rerender::{NotKept, OnNotKept};
 
 impl IdempotencyBuilder {
     /// The largest response body that is kept, in bytes. Of a larger one, or an endless one, only the fact
@@ -162,6 +165,69 @@ impl IdempotencyBuilder {
     /// ```
     pub fn tell_status(mut self) -> Self {
         self.tell_status = true;
+        self
+    }
+
+    /// Answers repeats of work that is done and whose response was not kept (it was too big, endless, a
+    /// [tombstone](Outcome::Tombstone), or the store had no room): for instance from the resource that the first run
+    /// made. What it answers is marked as a replay, and is not kept. `None`, or a panic: 409 `response-not-kept` all the
+    /// same. Default: none.
+    ///
+    /// ```
+    /// use bytes::Bytes;
+    /// use http::{Response, header::LOCATION};
+    /// use tower_claim::MemoryStore;
+    /// use tower_idempotency::{IdempotencyLayer, NotKept};
+    ///
+    /// // Sends whoever asks again to what was made.
+    /// async fn see_other(not_kept: NotKept) -> Option<Response<Bytes>> {
+    ///     let made = not_kept.headers()?.get(LOCATION)?.clone();
+    ///     let response = Response::builder().status(303).header(LOCATION, made);
+    ///     response.body(Bytes::new()).ok()
+    /// }
+    ///
+    /// let layer = IdempotencyLayer::builder(MemoryStore::new()).on_not_kept(see_other).build()?;
+    /// # let _ = layer;
+    /// # Ok::<(), tower_claim::ConfigError>(())
+    /// ```
+    pub fn on_not_kept<F>(mut self, hook: impl Fn(NotKept) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Option<Response<Bytes>>> + Send + 'static,
+    {
+        self.on_not_kept = Some(OnNotKept::new(hook));
+        self
+    }
+
+    /// Takes what is secret out of a response before it is kept; the first caller is sent it as it is. Of a
+    /// tombstone it is given the head. A panic: nothing of the response is kept, and the work is done all the same.
+    /// Default: nothing is taken out.
+    ///
+    /// ```
+    /// use tower_claim::MemoryStore;
+    /// use tower_idempotency::IdempotencyLayer;
+    ///
+    /// let layer = IdempotencyLayer::builder(MemoryStore::new())
+    ///     .redact(|mut response| {
+    ///         response.headers_mut().remove("x-one-time-token");
+    ///         response
+    ///     })
+    ///     .build()?;
+    /// # let _ = layer;
+    /// # Ok::<(), tower_claim::ConfigError>(())
+    /// ```
+    pub fn redact(
+        mut self,
+        hook: impl Fn(Response<Bytes>) -> Response<Bytes> + Send + Sync + 'static,
+    ) -> Self {
+        self.redact = Some(Arc::new(hook));
+        self
+    }
+
+    /// Seals kept responses with the current key of this ring: who can read the store cannot read them, and who can
+    /// write to it cannot make one up. An example is at [`KeyRing`](crate::KeyRing). Default: they are not sealed.
+    #[cfg(feature = "aead")]
+    pub fn seal_with(mut self, ring: crate::KeyRing) -> Self {
+        self.seal = Some(ring);
         self
     }
 }

@@ -23,6 +23,7 @@ use tower_claim::store::{DoneRecord, RecordView, State, Watched};
 use tower_claim::{Key, Refusal, StoreError, Token};
 use tower_service::Service;
 
+use crate::admit::lead;
 use crate::layer::IdempotencyLayer;
 use crate::record::KeptResponse;
 use crate::shared::Shared;
@@ -187,7 +188,7 @@ impl Inner {
         let wait = wait_of(&parts.headers).map(|wait| wait.min(self.max_wait));
         let answered = match self.key(&parts).await {
             Ok(key) => match self.fate(key, wait, &row).await {
-                Ok(fate) => self.document(key, &fate),
+                Ok((key, fate)) => self.document(key, &fate),
                 Err(error) => Err(self.shared.store_refusal(&error)),
             },
             Err(refusal) => Err(refusal),
@@ -224,23 +225,37 @@ impl Inner {
         Ok(entry.key)
     }
 
-    /// Looks, and waits for the end of a run where that is asked for.
-    async fn fate(&self, key: Key, wait: Option<Duration>, row: &Row) -> Result<Fate, StoreError> {
+    /// Looks, and waits for the end of a run where that is asked for. The key is the one that the record is under:
+    /// behind an unknown outcome the work may have been led on to another.
+    async fn fate(
+        &self,
+        key: Key,
+        wait: Option<Duration>,
+        row: &Row,
+    ) -> Result<(Key, Fate), StoreError> {
         let (shared, clock) = (&self.shared, self.shared.clock());
         let store = shared.keeper.store();
         let deadline = wait.map(|wait| clock.now() + wait);
         let mut waiting = None;
         let mut watched = Token::ZERO;
+        let mut key = key;
+        let mut led_by = None;
         loop {
             let record = match store.dyn_peek(key).await? {
                 Some(record) if record.state != State::Free => record,
-                _ => return Ok(Fate::NeverSeen),
+                // Led on to where nothing has begun: the next repeat finds out.
+                _ => return Ok((key, led_by.map_or(Fate::NeverSeen, Fate::Unknown))),
             };
             let (token, pause) = match record.state {
-                State::Unknown => return Ok(Fate::Unknown(record)),
+                State::Unknown => return Ok((key, Fate::Unknown(record))),
                 State::Done => {
                     if let Some(done) = self.done(key, record.token).await? {
-                        return Ok(Fate::Done(done));
+                        let Some(marker) = lead(&done) else {
+                            return Ok((key, Fate::Done(done)));
+                        };
+                        key = marker.leads_to(key, done.token).key;
+                        led_by = Some(record);
+                        continue;
                     }
                     // It changed meanwhile: look again, though not at the speed of a store that is fooled.
                     clock.sleep_until(clock.now() + CHANGED).await;
@@ -249,10 +264,10 @@ impl Inner {
                 _ => (record.token, record.lapsed || record.token == watched),
             };
             let Some(deadline) = deadline.filter(|deadline| *deadline > clock.now()) else {
-                return Ok(Fate::Running(record));
+                return Ok((key, Fate::Running(record)));
             };
             let Some(following) = shared.followers.follow(store, key, token, 0) else {
-                return Ok(Fate::Running(record));
+                return Ok((key, Fate::Running(record)));
             };
             waiting.get_or_insert_with(|| row.waits_for(key));
             watched = token;
@@ -265,8 +280,8 @@ impl Inner {
             tokio::select! {
                 biased;
                 seen = over => match &*seen {
-                    Ok(Watched::Done(done)) if done.token == token => {
-                        return Ok(Fate::Done(done.clone()));
+                    Ok(Watched::Done(done)) if done.token == token && lead(done).is_none() => {
+                        return Ok((key, Fate::Done(done.clone())));
                     }
                     Ok(_) => {}
                     // What the watch could not tell, the next look does, or fails as well.

@@ -3,9 +3,14 @@
 //! ```text
 //! version    u8       0xC1
 //! goes on    u8       0: the hook is asked first, 1: the handler runs
+//! marked     u8       1: the run before had passed its point of no return
+//! progress   u64      what it had told last
 //! ```
+//!
+//! A record that is done can be claimed by nobody, and the next key can be claimed, lost, given back and taken over
+//! as often as need be: nothing that goes wrong there makes the work run unasked.
 
-use bytes::Bytes;
+use bytes::{BufMut, Bytes, BytesMut};
 use tower_claim::{Key, Namespace, Token, Use};
 
 const VERSION: u8 = 0xC1;
@@ -14,9 +19,16 @@ const VERSION: u8 = 0xC1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Marker {
     /// The reconcile hook is asked what became of the run before.
-    Ask,
+    Ask(Before),
     /// An operator said that nothing happened.
     Run,
+}
+
+/// What was known of the run before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Before {
+    pub(crate) was_marked: bool,
+    pub(crate) progress: u64,
 }
 
 /// The next key.
@@ -30,29 +42,39 @@ pub(crate) struct MovedTo {
 
 impl Marker {
     pub(crate) fn to_bytes(self) -> Bytes {
-        Bytes::from_static(match self {
-            Self::Ask => &[VERSION, 0],
-            Self::Run => &[VERSION, 1],
-        })
+        let (goes_on, before) = match self {
+            Self::Ask(before) => (0, before),
+            Self::Run => (1, Before::default()),
+        };
+        let mut out = BytesMut::with_capacity(11);
+        out.put_slice(&[VERSION, goes_on, u8::from(before.was_marked)]);
+        out.put_u64(before.progress);
+        out.freeze()
     }
 
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
-        match bytes {
-            [VERSION, 0] => Some(Self::Ask),
-            [VERSION, 1] => Some(Self::Run),
+        let [VERSION, goes_on, was_marked @ 0..=1, progress @ ..] = bytes else {
+            return None;
+        };
+        let progress = u64::from_be_bytes(progress.try_into().ok()?);
+        match goes_on {
+            0 => Some(Self::Ask(Before {
+                was_marked: *was_marked == 1,
+                progress,
+            })),
+            1 => Some(Self::Run),
             _ => None,
         }
     }
 
     /// Where the work of a key goes on whose record is done with this marker, under this token.
-    pub(crate) fn from(self, key: Key, token: Token) -> MovedTo {
+    pub(crate) fn leads_to(self, key: Key, token: Token) -> MovedTo {
         let next = Key::builder(Use::Idempotency, &Namespace::default())
             .part("after")
             .part(key.as_bytes())
-            .part(token.get().to_be_bytes())
-            .build();
+            .part(token.get().to_be_bytes());
         MovedTo {
-            key: next,
+            key: next.build(),
             floor: token,
             marker: self,
         }

@@ -28,7 +28,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use crate::headers::HeaderRules;
 use crate::seal::{SEALED, SealError};
-pub(crate) use marker::{Marker, MovedTo};
+pub(crate) use marker::{Before, Marker, MovedTo};
 
 const VERSION: u8 = 2;
 /// Without a first time, and whole.

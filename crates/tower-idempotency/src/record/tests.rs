@@ -96,14 +96,27 @@ fn a_tombstone_keeps_the_head_alone() {
 
 #[test]
 fn a_marker_is_no_response() {
-    for (marker, golden) in [(Marker::Ask, [0xC1, 0]), (Marker::Run, [0xC1, 1])] {
+    let before = Before {
+        was_marked: true,
+        progress: 258,
+    };
+    for (marker, golden) in [
+        (
+            Marker::Ask(before),
+            b"\xC1\x00\x01\x00\x00\x00\x00\x00\x00\x01\x02",
+        ),
+        (Marker::Run, b"\xC1\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00"),
+    ] {
         let bytes = marker.to_bytes();
         assert_eq!(bytes, golden.as_slice());
         assert_eq!(Marker::read(&bytes), Some(marker));
         assert_eq!(decode(&bytes), Err(Unreadable::Moved));
     }
-    assert_eq!(Marker::read(&[0xC1, 2]), None);
-    assert_eq!(Marker::read(&[0xC1]), None);
+    for other in [[0xC1, 2, 0], [0xC1, 0, 2], [0xC2, 0, 0]] {
+        let bytes = [other.as_slice(), &[0; 8]].concat();
+        assert_eq!(Marker::read(&bytes), None, "{other:?}");
+    }
+    assert_eq!(Marker::read(&[0xC1, 0, 0]), None);
 }
 
 #[test]

@@ -1,0 +1,184 @@
+//! Asking what a lapsed run came to, before anything runs again.
+//!
+//! A record whose outcome is unknown can be claimed by nobody. So the work goes on under a key of its own: the
+//! unknown record is resolved, by its token, to a [marker](Marker) that leads there; one of all who try it succeeds, and
+//! the token it raises shuts the lapsed owner out. Under the next key every run begins with the hook. It can lapse, be
+//! given back or be dropped by a caller that hangs up, as any claim: whoever comes next asks the hook again.
+
+use std::fmt;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use http::Response;
+use http::request::Parts;
+use tower_claim::store::{Resolution, Value};
+use tower_claim::{Code, DynClaimAdmin, Key, Refusal, StoreError, Terms, Token};
+
+use crate::open::{OpenRun, Settled};
+use crate::record::{self, Before, Head, Marker};
+use crate::reply::Reply;
+use crate::run::IdempotentRun;
+
+/// What a lapsed run came to, as a [reconcile hook](crate::IdempotencyBuilder::reconcile) found out.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Reconciled {
+    /// Nothing happened, and nothing will: the handler runs.
+    RunAgain,
+    /// The work was done: this is its answer, to be kept and replayed.
+    Done(Response<Bytes>),
+    /// Nobody can tell. The outcome stays unknown until an [`Operator`](crate::Operator) resolves it, or its unfinished
+    /// keep has passed; the hook is not asked again.
+    Unknown,
+    /// It cannot be told now (the other side does not answer): the next repeat asks again. The caller is told to come
+    /// again after this time.
+    NotYet(Duration),
+}
+
+/// A request whose last run lapsed, or was lost behind its point of no return.
+#[derive(Debug)]
+pub struct LapsedRun {
+    pub(crate) run: IdempotentRun,
+    pub(crate) parts: Parts,
+    pub(crate) body: Option<Bytes>,
+    pub(crate) before: Before,
+}
+
+impl LapsedRun {
+    /// The run that asks. It holds the work under a [token](IdempotentRun::token) above that of the lapsed one: raise
+    /// your resource's high-water mark to it *before* you look, and the lapsed run can change nothing afterwards.
+    pub fn run(&self) -> &IdempotentRun {
+        &self.run
+    }
+
+    /// The head of the repeat. Its payload is that of the lapsed run.
+    pub fn request(&self) -> &Parts {
+        &self.parts
+    }
+
+    /// Its body; `None` where uploads [are streamed](crate::IdempotencyBuilder::stream_uploads).
+    pub fn body(&self) -> Option<&Bytes> {
+        self.body.as_ref()
+    }
+
+    /// Whether the lapsed run had passed its point of no return. Where not, and where every effect of your handler
+    /// lies behind that point, nothing happened.
+    pub fn was_past_return(&self) -> bool {
+        self.before.was_marked
+    }
+
+    /// The last [progress](IdempotentRun::progress) it told.
+    pub fn progress(&self) -> u64 {
+        self.before.progress
+    }
+}
+
+type Hook = Arc<dyn Fn(LapsedRun) -> BoxFuture<'static, Reconciled> + Send + Sync>;
+
+/// The hook as the user gave it.
+#[derive(Clone)]
+pub(crate) struct ReconcileBy {
+    pub(crate) store: Arc<dyn DynClaimAdmin>,
+    pub(crate) hook: Hook,
+}
+
+impl ReconcileBy {
+    pub(crate) fn new<F>(
+        store: Arc<dyn DynClaimAdmin>,
+        hook: impl Fn(LapsedRun) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Reconciled> + Send + 'static,
+    {
+        Self {
+            store,
+            hook: Arc::new(move |lapsed| Box::pin(hook(lapsed))),
+        }
+    }
+}
+
+/// How lapsed runs are reconciled.
+pub(crate) struct Reconcile {
+    pub(crate) by: ReconcileBy,
+    /// Of the claims that ask first: a lapse of theirs may be taken over.
+    pub(crate) terms: Terms,
+    /// How long a record leads on.
+    pub(crate) keep: Duration,
+}
+
+impl Reconcile {
+    /// Leads on from a record whose outcome is unknown, unless somebody else has meanwhile.
+    pub(crate) async fn lead_on(&self, key: Key, unknown: Token) -> Result<(), StoreError> {
+        let seen = self.by.store.dyn_peek(key).await?;
+        let before = seen.filter(|record| record.token == unknown);
+        let marker = Marker::Ask(before.map_or_else(Before::default, |record| Before {
+            was_marked: record.marked,
+            progress: record.progress,
+        }));
+        let lead = Resolution::Done(Value::Kept(marker.to_bytes()), self.keep);
+        self.by.store.dyn_resolve(key, unknown, lead).await?;
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Reconcile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reconcile").finish_non_exhaustive()
+    }
+}
+
+/// Asks the hook, under the claim of this run. `None`: the handler is to run.
+pub(crate) async fn ask(open: &OpenRun, lapsed: LapsedRun) -> Option<Reply> {
+    let reconcile = open.shared.reconcile.as_ref()?;
+    let hook = &reconcile.by.hook;
+    // The call itself may panic, too.
+    let asked = AssertUnwindSafe(async move { hook(lapsed).await }).catch_unwind();
+    match asked.await {
+        Ok(Reconciled::RunAgain) => None,
+        Ok(Reconciled::Done(response)) => Some(done(open, response).await),
+        Ok(Reconciled::Unknown) => {
+            open.give_up().await;
+            Some(open.shared.unknown())
+        }
+        Ok(Reconciled::NotYet(pause)) => Some(not_yet(open, pause).await),
+        Err(_panic) => {
+            open.shared.counters.panics.add();
+            Some(not_yet(open, open.shared.terms.lease()).await)
+        }
+    }
+}
+
+async fn done(open: &OpenRun, response: Response<Bytes>) -> Reply {
+    let (parts, body) = response.into_parts();
+    let head: Head = open.head(&parts);
+    let record = head.with_body([&body].into_iter(), None, &open.shared.headers);
+    // As the next repeat will see it.
+    let told = record::decode(&record.bytes);
+    let settled = if body.len() > open.shared.max_response_body {
+        open.finish(open.head(&parts).alone()).await
+    } else {
+        open.finish(record).await
+    };
+    match (settled, told) {
+        (Settled::Stands, Ok(kept)) => {
+            open.shared.counters.reconciled.add();
+            Reply::Reconciled(kept)
+        }
+        _ => open.answer_after_loss().await,
+    }
+}
+
+/// Given back, the key is free: whoever comes next asks first, too.
+async fn not_yet(open: &OpenRun, pause: Duration) -> Reply {
+    open.release().await;
+    open.shared.counters.outcome_unknown.add();
+    Refusal::new(Code::OutcomeUnknown)
+        .with_reason("not-yet-known")
+        .with_retry_after(pause)
+        .into()
+}

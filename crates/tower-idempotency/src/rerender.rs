@@ -1,0 +1,93 @@
+//! Answering repeats of work whose response was not kept.
+
+use std::fmt;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use http::request::Parts;
+use http::{HeaderMap, Response, StatusCode};
+
+use crate::counts::Counters;
+use crate::record::KeptResponse;
+use crate::reply::Reply;
+
+/// A repeat of work that is done and whose response was not kept, as
+/// [`on_not_kept`](crate::IdempotencyBuilder::on_not_kept) sees it.
+#[derive(Debug)]
+pub struct NotKept {
+    parts: Parts,
+    head: Option<KeptResponse>,
+}
+
+impl NotKept {
+    /// The head of the repeat.
+    pub fn request(&self) -> &Parts {
+        &self.parts
+    }
+
+    /// The status of the first answer; `None` where not even that was kept.
+    pub fn status(&self) -> Option<StatusCode> {
+        self.head.as_ref().map(|head| head.status)
+    }
+
+    /// The headers of the first answer that are kept by the layer's rules; `None` like the status.
+    pub fn headers(&self) -> Option<&HeaderMap> {
+        self.head.as_ref().map(|head| &head.headers)
+    }
+
+    /// When the first run began, since the Unix epoch; `None` like the status.
+    pub fn first_seen(&self) -> Option<Duration> {
+        self.head.as_ref().and_then(|head| head.first_seen)
+    }
+}
+
+type Hook = dyn Fn(NotKept) -> BoxFuture<'static, Option<Response<Bytes>>> + Send + Sync;
+
+/// The hook.
+#[derive(Clone)]
+pub(crate) struct OnNotKept(Arc<Hook>);
+
+impl OnNotKept {
+    pub(crate) fn new<F>(hook: impl Fn(NotKept) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Option<Response<Bytes>>> + Send + 'static,
+    {
+        Self(Arc::new(move |not_kept| Box::pin(hook(not_kept))))
+    }
+
+    pub(crate) async fn render(
+        &self,
+        parts: Parts,
+        head: Option<KeptResponse>,
+        counters: &Counters,
+    ) -> Reply {
+        let first_seen = head.as_ref().and_then(|head| head.first_seen);
+        let not_kept = NotKept { parts, head };
+        let hook = &self.0;
+        let asked = AssertUnwindSafe(async move { hook(not_kept).await }).catch_unwind();
+        let Ok(Some(response)) = asked.await else {
+            return Reply::NotKept(None);
+        };
+        counters.rendered.add();
+        let (parts, body) = response.into_parts();
+        Reply::Rendered(KeptResponse {
+            status: parts.status,
+            headers: parts.headers,
+            body,
+            trailers: None,
+            first_seen,
+            is_whole: true,
+        })
+    }
+}
+
+impl fmt::Debug for OnNotKept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnNotKept")
+    }
+}

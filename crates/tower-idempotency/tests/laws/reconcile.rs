@@ -1,0 +1,442 @@
+//! Lapsed runs whose outcome a hook finds out.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use http::Response;
+use tower_claim::store::{Capabilities, Event, Promise};
+use tower_claim::testing::{Fault, Operation};
+use tower_claim::{ClaimAdmin, LapsePolicy, Renewal, RunOn};
+use tower_idempotency::{Explanation, IdempotencyBuilder, IdempotencyLayer, LapsedRun, Reconciled};
+
+use crate::support::*;
+
+/// What the hook is to say next, and what it was asked.
+#[derive(Clone, Default)]
+struct Books {
+    says: Arc<Mutex<VecDeque<Says>>>,
+    asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+#[derive(Clone)]
+enum Says {
+    Again,
+    Done(&'static str),
+    Unknown,
+    NotYet,
+    Panic,
+    /// Nothing, for an hour.
+    Hang,
+}
+
+#[derive(Debug, PartialEq)]
+struct Asked {
+    key: String,
+    body: Bytes,
+    attempt: u32,
+    past_return: bool,
+}
+
+impl Books {
+    fn saying(says: impl IntoIterator<Item = Says>) -> Self {
+        Self {
+            says: Arc::new(Mutex::new(says.into_iter().collect())),
+            asked: Arc::default(),
+        }
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.lock().unwrap().len()
+    }
+
+    async fn look_up(self, lapsed: LapsedRun) -> Reconciled {
+        self.asked.lock().unwrap().push(Asked {
+            key: lapsed.run().key().as_client_text().unwrap().to_owned(),
+            body: lapsed.body().unwrap().clone(),
+            attempt: lapsed.run().attempt(),
+            past_return: lapsed.was_past_return(),
+        });
+        let says = self.says.lock().unwrap().pop_front();
+        match says.unwrap() {
+            Says::Again => Reconciled::RunAgain,
+            Says::Done(text) => {
+                let done = Response::builder()
+                    .status(202)
+                    .header("location", "/orders/7");
+                let done = done.header("set-cookie", "a=1");
+                Reconciled::Done(done.body(text.into()).unwrap())
+            }
+            Says::Unknown => Reconciled::Unknown,
+            Says::NotYet => Reconciled::NotYet(ms(7000)),
+            Says::Panic => panic!("told to"),
+            Says::Hang => {
+                tokio::time::sleep(ms(3_600_000)).await;
+                Reconciled::Unknown
+            }
+        }
+    }
+}
+
+fn under(app: &App, books: &Books) -> IdempotencyBuilder {
+    let (books, store) = (books.clone(), app.store.inner().clone());
+    app.builder()
+        .lease(ms(200))
+        .tell_status()
+        .reconcile(store, move |lapsed| books.clone().look_up(lapsed))
+}
+
+fn service_under(app: &App, books: &Books) -> Service {
+    app.under(&under(app, books).build().unwrap())
+}
+
+/// A run whose process dies: nothing of it is heard again.
+async fn crash(app: &App, ask: &Ask) {
+    let layer = app.builder().lease(ms(200)).renewal(Renewal::Off);
+    let layer = layer.on_lapse(LapsePolicy::Hold).build().unwrap();
+    let service = app.under(&layer);
+    let ask = ask.clone().flags("delay=100000000");
+    tokio::spawn(async move { ask.send(&service).await });
+    tokio::time::sleep(ms(300)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lapsed_run_is_asked_about_before_anything_runs_again() {
+    let app = App::new();
+    let books = Books::saying([Says::Again]);
+    let service = service_under(&app, &books);
+    let ask = post("/orders").key("k").body("one coffee");
+    crash(&app, &ask).await;
+    let again = ask.send(&service).await;
+    again.assert_fresh(201);
+    assert_eq!(again.headers["idempotency-status"], "taken-over");
+    assert_eq!(app.effects(), 2);
+    let asked = Asked {
+        key: "k".to_owned(),
+        body: "one coffee".into(),
+        attempt: 2,
+        past_return: false,
+    };
+    assert_eq!(*books.asked.lock().unwrap(), [asked]);
+    ask.send(&service).await.assert_replay_of(&again);
+    assert_eq!((app.effects(), books.asked()), (2, 1), "asked once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_answer_that_the_hook_knows_is_kept_and_replayed() {
+    let app = App::new();
+    let books = Books::saying([Says::Done("booked")]);
+    let layer = under(&app, &books).build().unwrap();
+    let service = app.under(&layer);
+    let ask = post("/orders").key("k");
+    crash(&app, &ask).await;
+    let told = ask.send(&service).await;
+    assert_eq!((told.status.as_u16(), told.text()), (202, "booked"));
+    assert_eq!(told.headers["idempotency-status"], "reconciled");
+    assert_eq!(told.headers["location"], "/orders/7");
+    assert!(told.is_replay(), "by no run of this request");
+    assert!(
+        !told.headers.contains_key("set-cookie"),
+        "as a repeat sees it"
+    );
+    let replay = ask.send(&service).await;
+    replay.assert_replay_of(&told);
+    assert_eq!(replay.headers["idempotency-status"], "replayed");
+    assert_eq!((app.effects(), books.asked()), (1, 1));
+    assert_eq!(layer.counts().reconciled, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn behind_the_point_of_no_return_the_hook_is_asked_too() {
+    for lost in ["commit&panic", "commit&error"] {
+        let app = App::new();
+        let books = Books::saying([Says::Done("booked")]);
+        let service = service_under(&app, &books);
+        let ask = post("/orders").key("k");
+        let _ = soon(tower::ServiceExt::oneshot(
+            service.clone(),
+            ask.clone().flags(lost).request(),
+        ))
+        .await;
+        assert_eq!(ask.send(&service).await.text(), "booked", "{lost}");
+        assert!(books.asked.lock().unwrap()[0].past_return, "{lost}");
+        assert_eq!(app.effects(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_can_tell_stays_unknown_until_an_operator_says() {
+    let app = App::new();
+    let books = Books::saying([Says::Unknown]);
+    let layer = under(&app, &books).build().unwrap();
+    let service = app.under(&layer);
+    let operator = layer.operator(app.store.inner().clone());
+    for (key, run_again) in [("a", true), ("b", false)] {
+        books.says.lock().unwrap().push_back(Says::Unknown);
+        let ask = post("/orders").key(key);
+        crash(&app, &ask).await;
+        let (asked, effects) = (books.asked(), app.effects());
+        for _ in 0..3 {
+            ask.send(&service)
+                .await
+                .assert_refused(409, "outcome-unknown");
+        }
+        assert_eq!(books.asked(), asked + 1, "it said that it cannot tell");
+        let unknown = operator.unknown(None).await.unwrap().outcomes.remove(0);
+        assert!(unknown.hook_asked);
+        let at = operator.key_of(&ask.request().into_parts().0).unwrap();
+        let explained = operator.explain(at).await.unwrap();
+        assert!(matches!(explained, Explanation::Unknown(of) if of.key == unknown.key));
+        if run_again {
+            operator.run_again(&unknown).await.unwrap();
+            ask.send(&service).await.assert_fresh(201);
+            assert_eq!(app.effects(), effects + 1);
+        } else {
+            let answer = Response::new("by hand".into());
+            operator.resolve_with(&unknown, answer).await.unwrap();
+            assert_eq!(ask.send(&service).await.text(), "by hand");
+            assert_eq!(app.effects(), effects);
+        }
+        assert!(ask.send(&service).await.is_replay());
+        assert_eq!(books.asked(), asked + 1, "the operator's word goes first");
+        assert!(operator.unknown(None).await.unwrap().outcomes.is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_told_now_is_asked_again() {
+    let app = App::new();
+    let books = Books::saying([Says::NotYet, Says::Panic, Says::Done("booked")]);
+    let service = service_under(&app, &books);
+    let ask = post("/orders").key("k");
+    crash(&app, &ask).await;
+    let not_yet = ask.send(&service).await;
+    not_yet.assert_refused(409, "outcome-unknown");
+    assert_eq!(not_yet.retry_after(), Some(7));
+    ask.send(&service)
+        .await
+        .assert_refused(409, "outcome-unknown");
+    assert_eq!(ask.send(&service).await.text(), "booked");
+    assert_eq!((app.effects(), books.asked()), (1, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_hook_is_asked_at_a_time_however_many_repeats_come() {
+    let app = App::new();
+    let books = Books::saying([Says::Hang]);
+    let service = service_under(&app, &books);
+    let ask = post("/orders").key("k");
+    crash(&app, &ask).await;
+    let repeats: Vec<_> = (0..50)
+        .map(|_| {
+            let (ask, service) = (ask.clone(), service.clone());
+            tokio::spawn(async move { ask.send(&service).await })
+        })
+        .collect();
+    tokio::time::sleep(ms(1000)).await;
+    assert_eq!(books.asked(), 1);
+    let mut refused = 0;
+    for repeat in repeats {
+        let answer = soon(repeat).await.unwrap();
+        match answer.code() {
+            "in-progress" => refused += 1,
+            _ => assert_eq!(answer.code(), "outcome-unknown"),
+        }
+    }
+    assert_eq!((refused, app.effects()), (49, 1));
+}
+
+/// The hole that a plain takeover would leave: a claim that is given back forgets that there was a run before.
+#[tokio::test(start_paused = true)]
+async fn a_repeat_that_is_dropped_anywhere_never_lets_another_run_unasked() {
+    use futures_util::FutureExt;
+    for polls in 1..40 {
+        let app = App::new();
+        let books = Books::saying([Says::Done("booked"), Says::Done("booked")]);
+        let service = service_under(&app, &books);
+        let ask = post("/orders").key("k");
+        crash(&app, &ask).await;
+        {
+            app.store
+                .faults()
+                .set_for(Operation::Claim, Fault::Delay(ms(1)));
+            let call = tower::ServiceExt::oneshot(service.clone(), ask.request());
+            let mut call = Box::pin(call);
+            for _ in 0..polls {
+                if (&mut call).now_or_never().is_some() {
+                    break;
+                }
+                tokio::time::sleep(ms(1)).await;
+            }
+        }
+        tokio::time::sleep(ms(5000)).await;
+        assert_eq!(ask.send(&service).await.text(), "booked", "after {polls}");
+        assert_eq!(app.effects(), 1, "after {polls}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_whose_answer_is_lost_never_lets_another_run_unasked() {
+    let app = App::new();
+    let books = Books::saying([Says::Done("booked"), Says::Done("booked")]);
+    let service = service_under(&app, &books);
+    let ask = post("/orders").key("k");
+    crash(&app, &ask).await;
+    app.store
+        .faults()
+        .set_for(Operation::Claim, Fault::LoseReply(1000));
+    ask.send(&service)
+        .await
+        .assert_refused(503, "store-unavailable");
+    app.store.faults().set(Fault::Ok);
+    tokio::time::sleep(ms(10_000)).await;
+    assert_eq!(ask.send(&service).await.text(), "booked");
+    assert_eq!(app.effects(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_the_hook_allowed_is_asked_about_like_the_first() {
+    for lost in ["panic", "commit&panic", "status=503", "commit&error"] {
+        let app = App::new();
+        let books = Books::saying([Says::Again, Says::Done("booked")]);
+        let service = service_under(&app, &books);
+        let ask = post("/orders").key("k");
+        crash(&app, &ask).await;
+        let again = ask.clone().flags(lost).request();
+        let _ = soon(tower::ServiceExt::oneshot(service.clone(), again)).await;
+        assert_eq!(app.effects(), 2, "{lost}");
+        assert_eq!(ask.send(&service).await.text(), "booked", "{lost}");
+        assert_eq!(app.effects(), 2, "{lost}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_run_is_shut_out_once_the_hook_is_asked() {
+    let app = App::new();
+    let books = Books::saying([Says::Done("booked")]);
+    let layer = under(&app, &books).renewal(Renewal::Off).build().unwrap();
+    let service = app.under(&layer);
+    let ask = post("/orders").key("k");
+    let late = tokio::spawn({
+        let (ask, service) = (ask.clone().flags("delay=1000"), service.clone());
+        async move { ask.send(&service).await }
+    });
+    tokio::time::sleep(ms(300)).await;
+    let told = ask.send(&service).await;
+    assert_eq!(told.text(), "booked");
+    // Its answer is not accepted, and it is not sent as if it were.
+    let late = late.await.unwrap();
+    assert_eq!(late.code(), "in-progress");
+    ask.send(&service).await.assert_replay_of(&told);
+    assert_eq!(layer.counts().superseded, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_token_is_above_those_of_all_runs_before() {
+    let app = App::new();
+    let (seen, mut tokens) = tokio::sync::mpsc::unbounded_channel();
+    let store = app.store.inner().clone();
+    let layer = app
+        .builder()
+        .lease(ms(200))
+        .reconcile(store, move |lapsed| {
+            seen.send(lapsed.run().token()).unwrap();
+            async { Reconciled::RunAgain }
+        });
+    let service = app.under(&layer.build().unwrap());
+    let ask = post("/orders").key("k");
+    crash(&app, &ask).await;
+    let first = app.store.inner().scan(None, 9).await.unwrap().records[0].token;
+    ask.send(&service).await.assert_fresh(201);
+    assert!(soon(tokens.recv()).await.unwrap() > first);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_payload_is_told_so_and_nobody_is_asked() {
+    let app = App::new();
+    let books = Books::default();
+    let service = service_under(&app, &books);
+    let ask = post("/orders").key("k");
+    crash(&app, &ask).await;
+    let other = ask.body("other").send(&service).await;
+    other.assert_refused(422, "key-reused");
+    assert_eq!(books.asked(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_layer_without_the_hook_runs_nothing_that_it_should_have_been_asked_about() {
+    let app = App::new();
+    let books = Books::saying([Says::NotYet]);
+    let with = service_under(&app, &books);
+    let ask = post("/orders").key("k");
+    crash(&app, &ask).await;
+    ask.send(&with).await.assert_refused(409, "outcome-unknown");
+    let without = app.service();
+    ask.send(&without)
+        .await
+        .assert_refused(409, "outcome-unknown");
+    assert_eq!(app.effects(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_repeat_hears_what_the_hook_says() {
+    let app = App::new();
+    let books = Books::saying([Says::NotYet, Says::Done("booked")]);
+    let layer = under(&app, &books).on_busy(tower_idempotency::OnBusy::Wait(ms(5000)));
+    let service = app.under(&layer.build().unwrap());
+    let ask = post("/orders").key("k");
+    crash(&app, &ask).await;
+    let both = futures_util::future::join(ask.send(&service), ask.send(&service)).await;
+    both.0.assert_refused(409, "outcome-unknown");
+    assert_eq!(both.1.text(), "booked");
+    assert_eq!(app.effects(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_may_forget_is_not_reconciled_with() {
+    let app = App::new();
+    let engine = Capabilities::in_process("forgetful");
+    let forgetful = engine.with_weakened(Event::Failover, &[Promise::OneResult]);
+    let builder = || {
+        IdempotencyLayer::builder(app.store.clone().promising(forgetful))
+            .clock(app.clock.clone())
+            .run_on(RunOn::Task)
+            .reconcile(app.store.inner().clone(), |_| async { Reconciled::Unknown })
+    };
+    let refused = builder().build().unwrap_err();
+    assert_eq!(refused.setting(), "on_lapse");
+    builder().trust_forgetful_store().build().unwrap();
+}
+
+/// Whoever asks what became of the key is led on, too.
+#[tokio::test(start_paused = true)]
+async fn a_lookup_sees_what_the_hook_said() {
+    use http_body_util::BodyExt;
+    let app = App::new();
+    let books = Books::saying([Says::NotYet, Says::Done("booked")]);
+    let layer = under(&app, &books).build().unwrap();
+    let service = app.under(&layer);
+    let lookup = tower_idempotency::KeyLookup::new(&layer);
+    let ask = post("/orders").key("k");
+    let look = async || {
+        let question = http::Request::get("/keys").header("idempotency-key", "k");
+        let question = question.body(()).unwrap();
+        let answer = tower::ServiceExt::oneshot(lookup.clone(), question)
+            .await
+            .unwrap();
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        String::from_utf8(body.to_vec()).unwrap()
+    };
+    crash(&app, &ask).await;
+    assert!(look().await.contains("unknown"));
+    ask.send(&service)
+        .await
+        .assert_refused(409, "outcome-unknown");
+    assert!(
+        look().await.contains("unknown"),
+        "the hook could not tell yet"
+    );
+    assert_eq!(ask.send(&service).await.text(), "booked");
+    assert!(look().await.contains("booked"));
+    assert_eq!((app.effects(), books.asked()), (1, 2));
+}
