@@ -51,10 +51,6 @@ impl IdempotencyLayer {
         IdempotencyBuilder::new(Arc::new(store))
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
-    }
-
     pub(crate) fn of(shared: Shared) -> Self {
         Self {
             shared: Arc::new(shared),
