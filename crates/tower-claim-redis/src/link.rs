@@ -1,29 +1,28 @@
 //! One call over a connection that is made anew when it breaks.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use redis::cluster_routing::Slot;
-use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
+use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::time::{Instant, timeout_at};
 use tower_claim::engine::EngineClock;
 use tower_claim::{Key, StoreError};
 
-use crate::error::{Errors, Sent, is_spent, meaning};
+use crate::error::{Sent, is_spent, meaning};
 use crate::reply::{self, Reply};
 use crate::script::Script;
 use crate::target::{Connection, Target};
+use live::Live;
 
-/// Keys in one script, at most: a longer one would keep Redis from its other clients for more than about a
-/// millisecond. More go as several scripts, which travel together.
-pub(crate) const BATCH: usize = 32;
+mod batch;
+mod live;
 
 pub(crate) struct Link {
     over: Over,
     limit: Duration,
     clock: Arc<EngineClock>,
     prefix: Arc<str>,
+    cluster: bool,
     /// On a cluster without a hash tag: keys of different slots cannot meet in one script.
     apart: bool,
 }
@@ -32,21 +31,10 @@ enum Over {
     /// Connections of our own, made when they are needed.
     Own {
         target: Arc<Target>,
-        live: Slots,
+        live: Live,
     },
     Given(Connection),
 }
-
-/// The connection in use. A call that finds it broken takes it out; the next one makes another.
-#[derive(Default)]
-struct Slots {
-    live: Mutex<(u64, Option<Connection>)>,
-    /// One connects, the others wait for it.
-    connecting: tokio::sync::Mutex<()>,
-}
-
-/// Parts of a batch that went together, and what came back.
-pub(crate) type Part = (Vec<usize>, Result<Vec<Value>, StoreError>);
 
 impl Link {
     pub(crate) fn own(
@@ -57,9 +45,9 @@ impl Link {
         prefix: Arc<str>,
         tagged: bool,
     ) -> Self {
-        let live = Slots::default();
-        *live.lock() = (0, first);
+        let live = Live::with(first);
         Self {
+            cluster: target.is_cluster(),
             apart: target.is_cluster() && !tagged,
             over: Over::Own { target, live },
             limit,
@@ -76,6 +64,7 @@ impl Link {
         tagged: bool,
     ) -> Self {
         Self {
+            cluster: connection.is_cluster(),
             apart: connection.is_cluster() && !tagged,
             over: Over::Given(connection),
             limit,
@@ -96,13 +85,23 @@ impl Link {
         names: &[String],
         fill: impl Fn(&mut Cmd),
     ) -> Result<Reply, StoreError> {
+        let until = Instant::now() + self.limit;
+        self.run_until(until, script, names, fill).await
+    }
+
+    async fn run_until(
+        &self,
+        until: Instant,
+        script: &Script,
+        names: &[String],
+        fill: impl Fn(&mut Cmd),
+    ) -> Result<Reply, StoreError> {
         let command = |name: &str, body: &str| {
             let mut command = redis::cmd(name);
             command.arg(body).arg(names.len()).arg(names);
             fill(&mut command);
             command
         };
-        let until = Instant::now() + self.limit;
         let short = command("EVALSHA", &script.sha);
         let (sent, value) = match self.ask_until(&short, until).await {
             Err(Failed::NoScript) => {
@@ -116,75 +115,6 @@ impl Link {
         let (time, reply) = reply::read(value)?;
         self.clock.observe(sent, time);
         Ok(reply)
-    }
-
-    /// Runs a script over many keys, in as few calls as there may be, all under way at once.
-    pub(crate) async fn run_many(
-        &self,
-        script: &Script,
-        keys: &[Key],
-        fill: impl Fn(&mut Cmd, usize),
-    ) -> Vec<Part> {
-        let part = async |places: Vec<usize>| {
-            let names: Vec<String> = places.iter().map(|n| self.name(&keys[*n])).collect();
-            let all = |command: &mut Cmd| places.iter().for_each(|n| fill(command, *n));
-            let answer = self.run(script, &names, all).await;
-            let answers = answer.and_then(|reply| reply.parts(places.len()));
-            (places, answers)
-        };
-        futures_util::future::join_all(self.together(keys).into_iter().map(part)).await
-    }
-
-    /// As [`run_many`](Self::run_many): the answer of each key as `read` understands it, `None` where there is
-    /// none, and with those the error of the whole batch.
-    pub(crate) async fn answers_of<T>(
-        &self,
-        script: &Script,
-        keys: &[Key],
-        fill: impl Fn(&mut Cmd, usize),
-        read: impl Fn(Value, &str) -> Result<T, StoreError>,
-    ) -> (Vec<Option<T>>, Option<StoreError>) {
-        let mut all: Vec<Option<T>> = keys.iter().map(|_| None).collect();
-        let mut errors = Errors::default();
-        for (places, answers) in self.run_many(script, keys, fill).await {
-            let answers = match answers {
-                Ok(answers) => answers,
-                Err(error) => {
-                    errors.add(error);
-                    continue;
-                }
-            };
-            for (place, answer) in places.into_iter().zip(answers) {
-                match read(answer, &keys[place].prefix()) {
-                    Ok(answer) => all[place] = Some(answer),
-                    Err(error) => errors.add(error),
-                }
-            }
-        }
-        let told = all.iter().any(Option::is_some);
-        (all, errors.sum(told))
-    }
-
-    /// The places of keys that may go in one script.
-    fn together(&self, keys: &[Key]) -> Vec<Vec<usize>> {
-        let places: Vec<usize> = (0..keys.len()).collect();
-        if !self.apart {
-            return places.chunks(BATCH).map(<[usize]>::to_vec).collect();
-        }
-        let mut slots: HashMap<Slot, Vec<usize>> = HashMap::new();
-        for place in places {
-            let slot = Slot::for_key(self.name(&keys[place]));
-            slots.entry(slot).or_default().push(place);
-        }
-        let of_one_slot = slots.into_values();
-        of_one_slot
-            .flat_map(|places| {
-                places
-                    .chunks(BATCH)
-                    .map(<[usize]>::to_vec)
-                    .collect::<Vec<_>>()
-            })
-            .collect()
     }
 
     /// One command, outside of any script.
@@ -256,39 +186,6 @@ impl Link {
             (_, Connection::Cluster(_)) => Sent::Repeated,
             (Over::Given(_), Connection::Manager(_)) => Sent::OnceConnected,
             _ => Sent::Once,
-        }
-    }
-}
-
-impl Slots {
-    fn lock(&self) -> std::sync::MutexGuard<'_, (u64, Option<Connection>)> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn now(&self) -> Option<(u64, Connection)> {
-        let live = self.lock();
-        live.1.clone().map(|connection| (live.0, connection))
-    }
-
-    async fn get(&self, target: &Target, within: Duration) -> RedisResult<(u64, Connection)> {
-        if let Some(live) = self.now() {
-            return Ok(live);
-        }
-        let _one = self.connecting.lock().await;
-        if let Some(live) = self.now() {
-            return Ok(live);
-        }
-        let connection = target.open(within).await?;
-        let mut live = self.lock();
-        *live = (live.0 + 1, Some(connection.clone()));
-        Ok((live.0, connection))
-    }
-
-    /// Takes a broken connection out, unless another has its place already.
-    fn take(&self, number: u64) {
-        let mut live = self.lock();
-        if live.0 == number {
-            live.1 = None;
         }
     }
 }

@@ -16,6 +16,10 @@ use crate::ConnectError;
 /// Calls that wait for the socket at once. The client's own 50 is few where hundreds of claims meet.
 const QUEUE: usize = 1024;
 
+/// Milliseconds between the cluster client's repeats while a slot moves or a replica is promoted, at least
+/// and at most. Its own 1,280 at least would spend a call's time on one repeat.
+const PAUSES: (u64, u64) = (10, 200);
+
 /// A connection of the user's own, for [`RedisStoreBuilder::connection`](crate::RedisStoreBuilder::connection).
 #[derive(Clone)]
 #[non_exhaustive]
@@ -136,7 +140,9 @@ impl Target {
 
     pub(crate) fn cluster(urls: &[String], ca: Option<&[u8]>) -> Result<Self, ConnectError> {
         let infos = infos("cluster", urls)?;
-        let builder = ClusterClientBuilder::new(infos.clone());
+        let builder = ClusterClientBuilder::new(infos.clone())
+            .min_retry_wait(PAUSES.0)
+            .max_retry_wait(PAUSES.1);
         #[cfg(feature = "tls")]
         let builder = match infos
             .iter()

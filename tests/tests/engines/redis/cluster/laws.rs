@@ -1,114 +1,19 @@
-//! A cluster of three private primaries.
+//! The laws, and what is different where keys lie apart.
 
-use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use system_tests::servers::{Redis, free_port};
+use system_tests::servers::Redis;
 use tower_claim::store::{
     Beat, ClaimMany, ClaimManyRequest, ClaimedMany, Finish, FinishRequest, MultiKey, Renewed,
     Value, Watched,
 };
 use tower_claim::{ClaimAdmin, ClaimStore, DynClaimStore, Key, Settings, StoreError, Token};
-use tower_claim_redis::{RedisStore, RedisStoreBuilder};
+use tower_claim_redis::RedisStore;
 use tower_lease_guard::LeaseGuardLayer;
 
-use super::{ask, fresh, granted, key, nonce};
-
-struct Cluster {
-    nodes: Vec<Redis>,
-}
-
-impl Cluster {
-    fn urls(&self) -> Vec<String> {
-        self.nodes
-            .iter()
-            .map(|node| format!("redis://{}", node.address()))
-            .collect()
-    }
-
-    fn builder(&self) -> RedisStoreBuilder {
-        RedisStore::builder().cluster(self.urls()).prefix(fresh())
-    }
-}
-
-async fn connect(node: &Redis) -> MultiplexedConnection {
-    let client = redis::Client::open(format!("redis://{}", node.address())).unwrap();
-    client.get_multiplexed_async_connection().await.unwrap()
-}
-
-async fn start() -> Cluster {
-    let mut buses = Vec::new();
-    let mut nodes = Vec::new();
-    for _ in 0..3 {
-        let bus = free_port().to_string();
-        nodes.push(Redis::with(&[
-            "--save",
-            "",
-            "--cluster-enabled",
-            "yes",
-            "--cluster-port",
-            &bus,
-            "--cluster-node-timeout",
-            "2000",
-        ]));
-        buses.push(bus);
-    }
-    for (n, range) in [(0, 5460), (5461, 10922), (10923, 16383)]
-        .into_iter()
-        .enumerate()
-    {
-        let mut raw = connect(&nodes[n]).await;
-        let mut add = redis::cmd("CLUSTER");
-        let _: () = add
-            .arg("ADDSLOTSRANGE")
-            .arg(range.0)
-            .arg(range.1)
-            .query_async(&mut raw)
-            .await
-            .unwrap();
-        let mut meet = redis::cmd("CLUSTER");
-        meet.arg("MEET")
-            .arg("127.0.0.1")
-            .arg(nodes[0].port())
-            .arg(&buses[0]);
-        if n > 0 {
-            let _: () = meet.query_async(&mut raw).await.unwrap();
-        }
-    }
-    let until = Instant::now() + Duration::from_secs(30);
-    for node in &nodes {
-        let mut raw = connect(node).await;
-        loop {
-            let info: String = redis::cmd("CLUSTER")
-                .arg("INFO")
-                .query_async(&mut raw)
-                .await
-                .unwrap();
-            if info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:3") {
-                break;
-            }
-            assert!(
-                Instant::now() < until,
-                "the cluster does not come up: {info}"
-            );
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-    Cluster { nodes }
-}
-
-/// One cluster for all its tests.
-async fn cluster() -> &'static Cluster {
-    static CLUSTER: OnceLock<Cluster> = OnceLock::new();
-    static STARTING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-    let _one = STARTING.lock().await;
-    if let Some(cluster) = CLUSTER.get() {
-        return cluster;
-    }
-    let cluster = start().await;
-    CLUSTER.get_or_init(|| cluster)
-}
+use super::{Cluster, cluster, connect};
+use crate::redis::{ask, fresh, granted, key, nonce, stress};
 
 #[tokio::test]
 async fn every_law_holds_on_a_cluster() {
@@ -230,13 +135,13 @@ async fn who_waits_is_woken_from_any_node() {
     for _ in 0..5 {
         let owner = granted(&works, key()).await;
         let finish = async {
-            super::stress::is_watched(
+            stress::is_watched(
                 &mut cluster_raw(cluster, &works.name_of(&owner.key)).await,
                 &works,
                 &owner.key,
             )
             .await;
-            super::stress::listens(
+            stress::listens(
                 &mut connect(&cluster.nodes[0]).await,
                 &format!("{prefix}bell"),
             )
