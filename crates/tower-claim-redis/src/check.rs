@@ -11,7 +11,7 @@ use tower_claim::{Clock, SystemClock};
 
 use crate::ConnectError;
 use crate::target::Connection;
-use fitness::{Info, eviction, get, kind, parse, require_told, single_node};
+use fitness::{Info, eviction, get, kind, parse, require_told, single_node, version};
 
 mod fitness;
 
@@ -60,6 +60,7 @@ pub(crate) async fn inspect(
     };
     // First what it is: a sentinel runs no scripts, and a cluster's node not every one.
     for info in infos.iter().flatten() {
+        version(info)?;
         kind(connection.is_cluster(), info)?;
     }
     time(connection, server, prefix, clock).await?;

@@ -52,8 +52,12 @@ impl ConnectError {
             ErrorKind::Parse | ErrorKind::UnexpectedReturnType => {
                 "what answers there is no Redis server".to_owned()
             }
+            // The first bytes of a server without TLS, as the client's TLS sees them.
+            ErrorKind::Io if error.to_string().contains("corrupt message") => {
+                "it speaks no TLS: write redis:// instead of rediss://".to_owned()
+            }
             ErrorKind::Io if !error.is_connection_refusal() => {
-                format!("{error}; is it a Redis server?")
+                format!("{error}; is it a Redis server, and without TLS (rediss://)?")
             }
             _ => error.to_string(),
         };

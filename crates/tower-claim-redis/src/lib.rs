@@ -110,7 +110,7 @@ use target::Target;
 ///
 /// One trip for each step: claim (free, busy or done, with the value), mark, finish, release, watch's look, a
 /// renewal of 32 holds. More holds are several scripts that travel together, on a cluster one for each slot:
-/// between two of them Redis serves its other clients. A script that a server does not know costs one more
+/// between two of them Redis serves its other clients. While a slot moves to another node, one for each hold of it. A script that a server does not know costs one more
 /// trip, once.
 ///
 /// A script takes about 50 µs of Redis' time; one that cleans up behind a hot key, or renews 32 holds, about

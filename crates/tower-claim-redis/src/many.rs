@@ -13,7 +13,8 @@ use crate::store::Ask;
 use crate::{RedisStore, script};
 
 impl ClaimMany for RedisStore {
-    /// One script. On a cluster with a [hash tag](crate::RedisStoreBuilder::hash_tag) only.
+    /// One script. On a cluster with a [hash tag](crate::RedisStoreBuilder::hash_tag) only, and while that slot
+    /// moves to another node it is [`Ambiguous`](StoreError::Ambiguous) until all its keys lie on one.
     async fn claim_many(&self, request: ClaimManyRequest<'_>) -> Result<ClaimedMany, StoreError> {
         if self.inner.capabilities.multi_key == MultiKey::None {
             return Err(StoreError::Unsupported(

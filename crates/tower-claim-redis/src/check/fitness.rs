@@ -27,6 +27,23 @@ fn mode(info: &Info) -> &str {
     }
 }
 
+/// The first version with all that is asked of it; Valkey begins above.
+const OLDEST: (u32, u32) = (6, 2);
+
+/// Valkey says beside its own version which one of Redis it stands for.
+pub(super) fn version(info: &Info) -> Result<(), ConnectError> {
+    let told = get(info, "redis_version");
+    let mut parts = told.split('.').map(str::parse::<u32>);
+    match (parts.next(), parts.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < OLDEST => Err(ConnectError::config(
+            "url",
+            format!("Redis {told} answers there: it takes 6.2 or later, or Valkey"),
+        )),
+        // What others write there says nothing.
+        _ => Ok(()),
+    }
+}
+
 pub(super) fn kind(cluster: bool, info: &Info) -> Result<(), ConnectError> {
     match (mode(info), cluster) {
         ("sentinel", _) => Err(ConnectError::config(
@@ -156,6 +173,59 @@ mod tests {
                 eviction(&parse(harmless), wanted(false)).is_ok(),
                 "{harmless}"
             );
+        }
+    }
+
+    /// As Valkey 8.0.1 wrote it, with another path and kernel.
+    const VALKEY: &str = include_str!("valkey-8.0.txt");
+
+    #[test]
+    fn valkey_is_understood_by_its_own_words() {
+        let info = parse(VALKEY);
+        assert_eq!(get(&info, "server_name"), "valkey");
+        assert_eq!(get(&info, "valkey_version"), "8.0.1");
+        assert_eq!(get(&info, "redis_mode"), "", "its mode has another name");
+        assert!(version(&info).is_ok());
+        assert!(kind(false, &info).is_ok());
+        assert!(eviction(&info, wanted(false)).is_ok());
+        let lossy = single_node(false, std::slice::from_ref(&info), Some("always"));
+        assert!(lossy.is_err_and(|line| line.to_string().contains("appendonly")));
+
+        let but = |from: &str, to: &str| {
+            assert!(VALKEY.contains(from), "{from}");
+            parse(&VALKEY.replace(from, to))
+        };
+        let node = but("server_mode:standalone", "server_mode:cluster");
+        assert!(kind(false, &node).is_err() && kind(true, &node).is_ok());
+        let watch = but("server_mode:standalone", "server_mode:sentinel");
+        assert!(kind(false, &watch).is_err());
+        assert!(kind(true, &info).is_err(), "none of a cluster");
+        assert!(kind(false, &but("role:master", "role:slave")).is_err());
+        let evicts = VALKEY.replace("maxmemory:0", "maxmemory:1000000");
+        let evicts = parse(&evicts.replace("noeviction", "allkeys-lru"));
+        assert!(eviction(&evicts, wanted(false)).is_err());
+        let sure = but("aof_enabled:0", "aof_enabled:1");
+        assert!(single_node(false, &[sure], Some("always")).is_ok());
+    }
+
+    #[test]
+    fn a_server_that_is_too_old_is_refused_by_its_version() {
+        let judge = |told: &str| version(&parse(&format!("redis_version:{told}\r\n")));
+        for old in ["6.0.20", "5.0.14", "2.8.0"] {
+            let line = judge(old).unwrap_err().to_string();
+            assert!(line.contains(old) && line.contains("6.2"), "{line}");
+        }
+        for fit in [
+            "6.2.0",
+            "7.0.15",
+            "7.2.4",
+            "8.4",
+            "10.0.0",
+            "255.255.255",
+            "unstable",
+            "",
+        ] {
+            assert!(judge(fit).is_ok(), "{fit}");
         }
     }
 

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use system_tests::servers::Redis;
-use tower_claim::store::{Claimed, ReleaseRequest};
-use tower_claim::{ClaimMany, ClaimStore, Settings, Token};
+use tower_claim::store::{Finish, FinishRequest, ReleaseRequest, Value};
+use tower_claim::{ClaimMany, ClaimStore, Settings};
 use tower_claim_redis::RedisStore;
 
-use super::{ask, granted, key, nonce};
+use super::{granted, key, nonce};
 
 async fn connect(redis: &Redis) -> MultiplexedConnection {
     let client = redis::Client::open(redis.url()).unwrap();
@@ -51,97 +51,49 @@ async fn no_script_walks_all_the_nonces_of_a_hot_key() {
     );
 }
 
-/// `cargo test … -- --ignored --nocapture`: figures, none of which a busy machine can promise.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "prints figures"]
-async fn figures() {
-    const SCRIPT: &str = concat!(
-        include_str!("../../../../crates/tower-claim-redis/src/lua/record.lua"),
-        include_str!("../../../../crates/tower-claim-redis/src/lua/spent.lua"),
-        include_str!("../../../../crates/tower-claim-redis/src/lua/moves.lua"),
-        include_str!("../../../../crates/tower-claim-redis/src/lua/claim.lua"),
-    );
+/// The figures of the docs.
+#[tokio::test]
+async fn a_record_takes_no_more_memory_than_is_said() {
     let redis = Redis::start();
     let store = RedisStore::connect(redis.url()).await.unwrap();
     let mut raw = connect(&redis).await;
-    let sha: String = redis::cmd("SCRIPT")
-        .arg("LOAD")
-        .arg(SCRIPT)
-        .query_async(&mut raw)
-        .await
-        .unwrap();
-    let settings = Settings::new(Duration::from_secs(20));
-    const EACH: u32 = 1000;
-    const AT_ONCE: u32 = 32;
-    let rate = |since: Instant| f64::from(EACH * AT_ONCE) / since.elapsed().as_secs_f64();
-    for round in 1..=3 {
-        let since = Instant::now();
-        let all = (0..AT_ONCE).map(|_| {
-            let (store, settings) = (store.clone(), settings.clone());
-            tokio::spawn(async move {
-                for _ in 0..EACH {
-                    let granted = store.claim(ask(&store, key(), &settings)).await.unwrap();
-                    assert!(matches!(granted, Claimed::Granted(_)));
-                }
-            })
-        });
-        for one in all.collect::<Vec<_>>() {
-            one.await.unwrap();
-        }
-        let ours = rate(since);
-        let since = Instant::now();
-        let all = (0..AT_ONCE).map(|_| {
-            let (mut raw, sha, store) = (raw.clone(), sha.clone(), store.clone());
-            tokio::spawn(async move {
-                for _ in 0..EACH {
-                    let mut call = redis::cmd("EVALSHA");
-                    call.arg(&sha)
-                        .arg(1)
-                        .arg(store.name_of(&key()))
-                        .arg(nonce().to_string());
-                    call.arg("").arg("9007199254740991").arg(Token::ZERO.get());
-                    call.arg(20_000_000)
-                        .arg(0)
-                        .arg(0)
-                        .arg("take_over")
-                        .arg(86_400_000_000_u64)
-                        .arg("");
-                    let _: redis::Value = call.query_async(&mut raw).await.unwrap();
-                }
-            })
-        });
-        for one in all.collect::<Vec<_>>() {
-            one.await.unwrap();
-        }
-        let theirs = rate(since);
-        println!(
-            "round {round}: {ours:.0} claims/s, {theirs:.0} by the raw driver, {:.2}",
-            ours / theirs
-        );
-    }
     let mut settings = Settings::new(Duration::from_secs(20));
     settings.label = "payments".into();
-    for (what, value) in [
-        ("held", None),
-        ("done, 40 bytes", Some(40)),
-        ("done, 400 bytes", Some(400)),
-    ] {
+    let mut takes = async |size: Option<usize>| -> usize {
         let owner = super::granted_for(&store, key(), &settings).await;
-        if let Some(size) = value {
-            let value = tower_claim::store::Value::Kept(vec![7; size].into());
+        if let Some(size) = size {
+            let value = Value::Kept(vec![7; size].into());
             let keep = Duration::from_secs(60);
-            let _ = store
-                .finish(tower_claim::store::FinishRequest { owner, value, keep })
-                .await
-                .unwrap();
+            let request = FinishRequest { owner, value, keep };
+            assert_eq!(store.finish(request).await.unwrap(), Finish::Finished);
         }
-        let bytes: u64 = redis::cmd("MEMORY")
+        redis::cmd("MEMORY")
             .arg("USAGE")
             .arg(store.name_of(&owner.key))
             .query_async(&mut raw)
             .await
-            .unwrap();
-        println!("{what}: {bytes} bytes");
+            .unwrap()
+    };
+    let (held, small) = (takes(None).await, takes(Some(40)).await);
+    let large = takes(Some(400)).await;
+    let set = redis.ask("CONFIG SET hash-max-listpack-value 4096");
+    assert!(set.starts_with("+OK"), "{set}");
+    let spared = takes(Some(400)).await;
+    println!("held {held}, done {small}, done with 400 bytes {large}, packed {spared}");
+    assert!(held < 700 && small < 700 + 40, "{held}, {small}");
+    assert!((1000..2000 + 400).contains(&large), "{large}");
+    assert!(spared < 700 + 2 * 400, "{spared}");
+}
+
+/// `cargo test … -- --ignored --nocapture`: figures, none of which a busy machine can promise.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "prints figures"]
+async fn figures() {
+    let redis = Redis::start();
+    let store = RedisStore::connect(redis.url()).await.unwrap();
+    let mut raw = connect(&redis).await;
+    for _ in 0..10_000 {
+        granted(&store, key()).await;
     }
     let since = Instant::now();
     let page = tower_claim::ClaimAdmin::scan(&store, None, 1000)

@@ -1,16 +1,20 @@
 //! Redis: the suite, and what only a real server shows.
 
+mod broken;
 mod bytes;
 mod cluster;
 mod connect;
 mod cost;
+mod failure;
 mod outage;
 mod sentinel;
 mod stress;
 mod suite;
+mod throughput;
 mod tls;
 mod trips;
 mod wait;
+mod warned;
 mod wire;
 
 use std::sync::OnceLock;

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use system_tests::servers::Redis;
-use tower_claim::store::{Admission, Event, Promise};
+use system_tests::servers::{MovedClock, Redis};
+use tower_claim::store::{Admission, Beat, Claimed, Event, Promise, Renewed};
 use tower_claim::{Attempt, ClaimStore, FenceStore, Keeper, Terms, Token};
 use tower_claim_redis::RedisStore;
 
-use super::{key, nonce};
+use super::{claim, granted, key, nonce};
 
 /// The keeper's among them.
 #[tokio::test]
@@ -27,6 +27,36 @@ async fn a_hold_outlives_every_killed_connection() {
         assert_eq!(held.check(), Ok(()));
     }
     held.release().await.unwrap();
+}
+
+/// Such a beat counts from an earlier now: it must not take back what was promised.
+#[tokio::test]
+async fn a_beat_while_the_clock_is_back_shortens_no_hold() {
+    let clock = MovedClock::new();
+    let redis = Redis::under(&clock);
+    let store = RedisStore::connect(redis.url()).await.unwrap();
+    let owner = granted(&store, key()).await;
+    let move_to = async |offset: i64| {
+        clock.set(offset);
+        let here = std::time::SystemTime::now();
+        let here = here.duration_since(std::time::UNIX_EPOCH).unwrap();
+        let wanted = i64::try_from(here.as_secs()).unwrap() + offset;
+        let until = tokio::time::Instant::now() + Duration::from_secs(10);
+        let told = || redis.ask("TIME").lines().nth(2).unwrap().parse::<i64>();
+        while told().unwrap().abs_diff(wanted) > 11 {
+            assert!(tokio::time::Instant::now() < until, "the clock stays");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    move_to(-3600).await;
+    let renewed = store.renew(&[Beat { owner, progress: 1 }]).await.unwrap();
+    assert!(matches!(renewed[..], [Renewed::Renewed { .. }]));
+    move_to(0).await;
+    let other = claim(&store, owner.key).await;
+    assert!(
+        matches!(&other, Claimed::Busy(busy) if busy.token == owner.token),
+        "{other:?}"
+    );
 }
 
 /// The one way a token falls on a server whose clock is right; the guard sees it, and the owner heals.

@@ -16,7 +16,8 @@ struct Watch {
     url: String,
 }
 
-fn sentinel(primary: &Redis) -> Watch {
+/// Who watches a primary; with its password, where it has one.
+fn sentinel(primary: &Redis, password: Option<&str>) -> Watch {
     let folder = tempfile::tempdir().unwrap();
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = socket.local_addr().unwrap().port();
@@ -28,7 +29,8 @@ fn sentinel(primary: &Redis) -> Watch {
         folder.path().display(),
         primary.port(),
     );
-    std::fs::write(&file, text).unwrap();
+    let login = password.map(|word| format!("sentinel auth-pass m {word}\n"));
+    std::fs::write(&file, text + &login.unwrap_or_default()).unwrap();
     let program = std::env::var("VALKEY_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
     let file = file.display().to_string();
     let log = folder.path().join("log");
@@ -41,9 +43,10 @@ fn sentinel(primary: &Redis) -> Watch {
 
 #[tokio::test]
 async fn a_promoted_replica_is_found_and_tokens_rise() {
-    let mut primary = Redis::start();
+    let passwords = ["--requirepass", "right", "--masterauth", "right"];
+    let mut primary = Redis::with(&[&["--save", ""], &passwords[..]].concat());
     let port = primary.port().to_string();
-    let replica = Redis::with(&[
+    let following = [
         "--save",
         "",
         "--replicaof",
@@ -51,8 +54,9 @@ async fn a_promoted_replica_is_found_and_tokens_rise() {
         &port,
         "--repl-diskless-sync-delay",
         "0",
-    ]);
-    let watch = sentinel(&primary);
+    ];
+    let replica = Redis::with(&[&following[..], &passwords[..]].concat());
+    let watch = sentinel(&primary, Some("right"));
     let until = Instant::now() + Duration::from_secs(30);
     // The sentinel must know the replica before it can promote it.
     loop {
@@ -76,6 +80,8 @@ async fn a_promoted_replica_is_found_and_tokens_rise() {
 
     let builder = RedisStore::builder()
         .sentinel([watch.url.clone()], "m")
+        // The servers' password; its host is not asked.
+        .url("redis://:right@nowhere.invalid")
         .prefix(fresh());
     let store = builder
         .call_timeout(Duration::from_millis(500))
@@ -89,7 +95,8 @@ async fn a_promoted_replica_is_found_and_tokens_rise() {
         .release(super::release_of(&store, again))
         .await
         .unwrap();
-    let client = redis::Client::open(primary.url()).unwrap();
+    let url = format!("redis://:right@{}", primary.address());
+    let client = redis::Client::open(url).unwrap();
     let mut raw = client.get_multiplexed_async_connection().await.unwrap();
     let mut copies = 0_i64;
     while copies < 1 {
@@ -136,7 +143,7 @@ async fn a_promoted_replica_is_found_and_tokens_rise() {
 #[tokio::test]
 async fn a_sentinel_named_as_a_server_is_refused_with_the_mend() {
     let primary = Redis::start();
-    let watch = sentinel(&primary);
+    let watch = sentinel(&primary, None);
     let until = Instant::now() + Duration::from_secs(10);
     let text = loop {
         let text = RedisStore::connect(watch.url.clone())

@@ -1,54 +1,12 @@
-//! Many at once, futures that are dropped, and waiting.
+//! Many at once, thousands of nonces, and futures that are dropped.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use redis::aio::MultiplexedConnection;
-use tower_claim::store::{
-    ClaimMany, ClaimRequest, Claimed, Finish, FinishRequest, Release, ReleaseRequest, StoreTime,
-    Value, Watched,
-};
-use tower_claim::{Attempt, ClaimStore, Keeper, Key, Nonce, Settings, StoreError, Terms, Token};
-use tower_claim_redis::RedisStore;
+use tower_claim::store::{ClaimMany, ClaimRequest, Claimed, Release, ReleaseRequest, StoreTime};
+use tower_claim::{Attempt, ClaimStore, Keeper, Nonce, Settings, StoreError, Terms, Token};
 
-use super::{ask, builder, granted, granted_for, key, nonce, raw, release_of, store};
-
-/// Waits until this channel has a subscriber.
-pub(super) async fn listens(raw: &mut MultiplexedConnection, channel: &str) {
-    let until = Instant::now() + Duration::from_secs(10);
-    loop {
-        let (_, count): (String, i64) = redis::cmd("PUBSUB")
-            .arg("NUMSUB")
-            .arg(channel)
-            .query_async(raw)
-            .await
-            .unwrap();
-        // On a cluster only one node knows: the caller asks the one that the store listens at.
-        if count > 0 {
-            return;
-        }
-        assert!(Instant::now() < until, "nobody listens to {channel}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
-/// Waits until somebody waits for this key.
-pub(super) async fn is_watched(raw: &mut MultiplexedConnection, store: &RedisStore, key: &Key) {
-    let until = Instant::now() + Duration::from_secs(10);
-    loop {
-        let there: bool = redis::cmd("HEXISTS")
-            .arg(store.name_of(key))
-            .arg("watched")
-            .query_async(raw)
-            .await
-            .unwrap();
-        if there {
-            return;
-        }
-        assert!(Instant::now() < until, "nobody waits");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
+use super::{ask, granted, granted_for, key, nonce, raw, release_of, store};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_grants_of_one_key_have_rising_tokens() {
@@ -211,77 +169,6 @@ async fn dropped_futures_mix_no_answers_up_and_leave_the_key_free() {
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-}
-
-/// The poll is a minute away: only a notification wakes.
-async fn wakes(end: impl AsyncFn(&RedisStore, tower_claim::store::Owner)) -> Watched {
-    let works = builder().prefix(super::fresh());
-    let works = works.connect().await.unwrap();
-    let prefix = works.name_of(&key());
-    let prefix = &prefix[..prefix.len() - 64];
-    let waits = RedisStore::builder()
-        .url(super::server().url())
-        .prefix(prefix);
-    let waits = waits
-        .poll_step(Duration::from_secs(60))
-        .connect()
-        .await
-        .unwrap();
-    let owner = granted_for(&works, key(), &Settings::new(Duration::from_secs(50))).await;
-    let mut raw = raw().await;
-    let end = async {
-        listens(&mut raw, &format!("{prefix}bell")).await;
-        is_watched(&mut raw, &works, &owner.key).await;
-        end(&works, owner).await;
-    };
-    let watch = tokio::time::timeout(Duration::from_secs(10), waits.watch(owner.key, owner.token));
-    let (seen, ()) = tokio::join!(watch, end);
-    seen.expect("woken long before the poll").unwrap()
-}
-
-#[tokio::test]
-async fn who_waits_is_woken_by_a_notification() {
-    let finished = wakes(async |store, owner| {
-        let request = FinishRequest {
-            owner,
-            value: Value::Kept("out".into()),
-            keep: Duration::from_secs(60),
-        };
-        assert_eq!(store.finish(request).await.unwrap(), Finish::Finished);
-    });
-    assert!(
-        matches!(finished.await, Watched::Done(done) if done.value == Value::Kept("out".into()))
-    );
-    let released = wakes(async |store, owner| {
-        assert_eq!(
-            store.release(release_of(store, owner)).await.unwrap(),
-            Release::Released
-        );
-    });
-    assert_eq!(released.await, Watched::Ended);
-}
-
-#[tokio::test]
-async fn a_broken_notification_line_wakes_all_who_wait_when_it_is_back() {
-    let mended = wakes(async |store, owner| {
-        let mut raw = raw().await;
-        let kill = async |raw: &mut MultiplexedConnection| {
-            let _: i64 = redis::cmd("CLIENT")
-                .arg("KILL")
-                .arg("TYPE")
-                .arg("pubsub")
-                .query_async(raw)
-                .await
-                .unwrap();
-        };
-        kill(&mut raw).await;
-        assert_eq!(
-            store.release(release_of(store, owner)).await.unwrap(),
-            Release::Released
-        );
-        kill(&mut raw).await;
-    });
-    assert_eq!(mended.await, Watched::Ended);
 }
 
 #[tokio::test]

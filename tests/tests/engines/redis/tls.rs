@@ -44,7 +44,7 @@ async fn a_server_with_a_certificate_of_our_own_is_trusted_only_by_its_authority
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = socket.local_addr().unwrap().port().to_string();
     drop(socket);
-    let _redis = Redis::with(&[
+    let redis = Redis::with(&[
         "--save",
         "",
         "--tls-port",
@@ -73,6 +73,12 @@ async fn a_server_with_a_certificate_of_our_own_is_trusted_only_by_its_authority
 
     let stranger = RedisStore::connect(&url).await.unwrap_err().to_string();
     assert!(stranger.contains("certificate"), "{stranger}");
+    let plain = format!("redis://127.0.0.1:{port}");
+    let plain = RedisStore::connect(plain).await.unwrap_err().to_string();
+    assert!(plain.contains("rediss://"), "{plain}");
+    let plain = format!("rediss://{}", redis.address());
+    let plain = RedisStore::connect(plain).await.unwrap_err().to_string();
+    assert!(plain.contains("redis://"), "{plain}");
     let broken = RedisStore::builder()
         .url(&url)
         .ca_certificate("no certificate");

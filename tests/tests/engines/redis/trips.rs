@@ -26,6 +26,7 @@ impl Meter {
             .query_async(&mut self.0)
             .await
             .unwrap();
+        assert!(!text.contains("cmdstat_publish:"), "nobody waits: {text}");
         let _: () = redis::cmd("CONFIG")
             .arg("RESETSTAT")
             .query_async(&mut self.0)

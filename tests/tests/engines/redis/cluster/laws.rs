@@ -13,7 +13,7 @@ use tower_claim_redis::RedisStore;
 use tower_lease_guard::LeaseGuardLayer;
 
 use super::{Cluster, cluster, connect};
-use crate::redis::{ask, fresh, granted, key, nonce, stress};
+use crate::redis::{ask, fresh, granted, key, nonce, wait};
 
 #[tokio::test]
 async fn every_law_holds_on_a_cluster() {
@@ -135,13 +135,13 @@ async fn who_waits_is_woken_from_any_node() {
     for _ in 0..5 {
         let owner = granted(&works, key()).await;
         let finish = async {
-            stress::is_watched(
+            wait::is_watched(
                 &mut cluster_raw(cluster, &works.name_of(&owner.key)).await,
                 &works,
                 &owner.key,
             )
             .await;
-            stress::listens(
+            wait::listens(
                 &mut connect(&cluster.nodes[0]).await,
                 &format!("{prefix}bell"),
             )

@@ -84,8 +84,18 @@ async fn renew(store: &RedisStore, owners: &[tower_claim::store::Owner]) {
 #[tokio::test]
 async fn a_slot_that_moves_takes_its_claims_along_and_no_hold_lapses_on_the_way() {
     let cluster = Cluster::start(0).await;
+    // With the rights that the README names, and no more.
+    for node in &cluster.nodes {
+        let rights = "ACL SETUSER app on >right ~claim:* &claim:* -@all +ping +eval +evalsha +time +hmget +hget \
+                      +hset +hdel +hscan +exists +unlink +persist +pexpireat +publish +subscribe +scan \
+                      +cluster|slots +asking";
+        assert_eq!(told(node, rights), "+OK");
+    }
+    let urls = cluster.nodes.iter();
+    let urls = urls.map(|node| format!("redis://app:right@{}", node.address()));
     // All keys in one slot.
-    let store = cluster.builder().hash_tag("moves").connect().await.unwrap();
+    let store = RedisStore::builder().cluster(urls).hash_tag("moves");
+    let store = store.connect().await.unwrap();
     let slot = slot(&store, &key());
     let at = SLOTS.iter().position(|slots| slots.contains(&slot));
     let at = at.expect("every slot has a primary");
