@@ -10,6 +10,7 @@ use tower_claim::store::{Capabilities, Event, KeeperConnection, MultiKey};
 use tower_claim::{Nonce, OsEntropy};
 
 use crate::check::{Found, inspect};
+use crate::connect_error::IS_IT;
 use crate::link::Link;
 use crate::target::{Connection, Target};
 use crate::{ConnectError, Inner, RedisStore, RedisStoreBuilder};
@@ -220,8 +221,5 @@ async fn meet(
 }
 
 fn silent(server: &str, limit: Duration) -> ConnectError {
-    ConnectError::silent(
-        server,
-        format!("no answer within {limit:?}; is it a Redis server, and up?"),
-    )
+    ConnectError::silent(server, format!("no answer within {limit:?}; {IS_IT}"))
 }

@@ -6,6 +6,10 @@ use std::fmt;
 use redis::{ErrorKind, RedisError};
 use tower_claim::{ConfigError, StoreError};
 
+/// Asked of whoever hangs up, or says nothing: a server without TLS waits for the rest of a greeting.
+pub(crate) const IS_IT: &str =
+    "is it a Redis server, and up? One with TLS is rediss://, one without redis://";
+
 /// Why there is no store. `Display` is one line that says the mend.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -52,12 +56,8 @@ impl ConnectError {
             ErrorKind::Parse | ErrorKind::UnexpectedReturnType => {
                 "what answers there is no Redis server".to_owned()
             }
-            // The first bytes of a server without TLS, as the client's TLS sees them.
-            ErrorKind::Io if error.to_string().contains("corrupt message") => {
-                "it speaks no TLS: write redis:// instead of rediss://".to_owned()
-            }
             ErrorKind::Io if !error.is_connection_refusal() => {
-                format!("{error}; is it a Redis server, and without TLS (rediss://)?")
+                format!("{error}; {IS_IT}")
             }
             _ => error.to_string(),
         };

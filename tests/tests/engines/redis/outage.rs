@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use system_tests::servers::{MovedClock, Redis};
-use tower_claim::store::{Admission, Beat, Claimed, Event, Promise, Renewed};
-use tower_claim::{Attempt, ClaimStore, FenceStore, Keeper, Terms, Token};
+use tower_claim::store::{Admission, Beat, ClaimRequest, Claimed, Event, Promise, Renewed};
+use tower_claim::{Attempt, ClaimStore, FenceStore, Keeper, Settings, Terms, Token};
 use tower_claim_redis::RedisStore;
 
-use super::{claim, granted, key, nonce};
+use super::{ask, granted, key, nonce};
 
 /// The keeper's among them.
 #[tokio::test]
@@ -52,7 +52,13 @@ async fn a_beat_while_the_clock_is_back_shortens_no_hold() {
     let renewed = store.renew(&[Beat { owner, progress: 1 }]).await.unwrap();
     assert!(matches!(renewed[..], [Renewed::Renewed { .. }]));
     move_to(0).await;
-    let other = claim(&store, owner.key).await;
+    let settings = Settings::new(Duration::from_secs(20));
+    let request = ClaimRequest {
+        // The store has still to hear that the clock is back.
+        not_after: store.now().saturating_add(Duration::from_secs(7200)),
+        ..ask(&store, owner.key, &settings)
+    };
+    let other = store.claim(request).await.unwrap();
     assert!(
         matches!(&other, Claimed::Busy(busy) if busy.token == owner.token),
         "{other:?}"
