@@ -8,7 +8,7 @@ use tower_claim::{ClaimAdmin, ClaimStore, MemoryStore, Settings, Token};
 use super::{key, nonce, store};
 
 /// The owner may be at work still.
-async fn cools(store: &(impl ClaimStore + ClaimAdmin)) {
+async fn cools(store: &impl ClaimAdmin) {
     let key = key();
     let settings = Settings {
         cooling: Duration::from_secs(30),
