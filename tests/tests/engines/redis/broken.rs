@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tower_claim::store::{ClaimRequest, Claimed};
-use tower_claim::{ClaimAdmin, ClaimStore, MemoryStore, Settings, Token};
+use tower_claim::{ClaimAdmin, MemoryStore, Settings, Token};
 
 use super::{key, nonce, store};
 
