@@ -2,35 +2,55 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::telemetry::Meter;
+
 macro_rules! counts {
     ($($(#[doc = $doc:literal])* $name:ident,)*) => {
         /// How often the layer did what, since it was built. Read it with
-        /// [`IdempotencyLayer::counts`](crate::IdempotencyLayer::counts).
+        /// [`IdempotencyLayer::counts`](crate::IdempotencyLayer::counts). With the features `metrics` and `tracing`
+        /// each is told under its name here, as it happens.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         #[non_exhaustive]
         pub struct Counts {
             $($(#[doc = $doc])* pub $name: u64,)*
         }
 
-        #[derive(Debug, Default)]
+        #[derive(Debug)]
         pub(crate) struct Counters {
             $(pub(crate) $name: Counter,)*
         }
 
         impl Counters {
+            pub(crate) fn told_to(meter: &Meter) -> Self {
+                Self { $($name: Counter::new(stringify!($name), meter),)* }
+            }
+
             pub(crate) fn read(&self) -> Counts {
-                Counts { $($name: self.$name.0.load(Ordering::Relaxed),)* }
+                Counts { $($name: self.$name.count.load(Ordering::Relaxed),)* }
             }
         }
     };
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
+#[derive(Debug)]
+pub(crate) struct Counter {
+    count: AtomicU64,
+    name: &'static str,
+    meter: Meter,
+}
 
 impl Counter {
+    fn new(name: &'static str, meter: &Meter) -> Self {
+        Self {
+            count: AtomicU64::new(0),
+            name,
+            meter: meter.clone(),
+        }
+    }
+
     pub(crate) fn add(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.meter.outcome(self.name);
     }
 }
 

@@ -126,17 +126,19 @@ where
 
     let mut inner = Some(inner);
     let mut waiting = None;
+    let mut asking = Some(row.asks_the_store("claim"));
     let admitted = shared.admit(
         (entry.key, entry.tenant),
         print,
         upload.bytes().len(),
         || {
             inner = inner.take().map(Inner::idle);
+            asking = None;
             waiting = Some(row.waits_for(entry.key));
         },
     );
     let admitted = admitted.await;
-    drop(waiting);
+    drop((asking, waiting));
     let (claim, place, way, seat) = match admitted {
         Admitted::Run(claim, place, way, seat) => (claim, place, way, seat),
         Admitted::Answer(reply) => {
@@ -165,6 +167,7 @@ where
         return refuse(shared.refused(Refusal::new(Code::Overloaded)));
     };
 
+    row.runs();
     shared.counters.runs.add();
     if claim.took_over().is_some() {
         shared.counters.takeovers.add();
@@ -193,6 +196,7 @@ where
         row: row.clone(),
         first_seen,
         seat,
+        _run: shared.running.begin(),
         _permit: permit,
     };
     // Boxed: the future is large, and is moved several times on its way into its task.

@@ -72,6 +72,11 @@ impl IdempotencyLayer {
         self.shared.max_in_flight.saturating_sub(free)
     }
 
+    /// How long the oldest handler that [is in flight](Self::in_flight) has been going: one that hangs shows here.
+    pub fn oldest_running(&self) -> Option<Duration> {
+        self.shared.running.oldest()
+    }
+
     /// What a tenant has in this process just now, where tenants have
     /// [quotas](IdempotencyBuilder::max_records_per_tenant); nothing where they have none. The scope as the layer's
     /// own [scope](IdempotencyBuilder::scope) answers it, `None` for the requests without one.

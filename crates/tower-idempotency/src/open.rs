@@ -14,6 +14,7 @@ use crate::quota::Seat;
 use crate::record::{Head, Record};
 use crate::reply::{Reply, Responder, Status};
 use crate::run::IdempotentRun;
+use crate::running::RunSeat;
 use crate::shared::Shared;
 use crate::stage::Row;
 
@@ -31,6 +32,7 @@ pub(crate) struct OpenRun {
     pub(crate) first_seen: Duration,
     /// Where tenants have quotas.
     pub(crate) seat: Option<Seat>,
+    pub(crate) _run: RunSeat,
     pub(crate) _permit: OwnedSemaphorePermit,
 }
 
@@ -61,7 +63,10 @@ impl OpenRun {
         } else {
             &counters.tombstones
         };
-        match claim.finish(value, self.shared.retention).await {
+        let asking = self.row.asks_the_store("finish");
+        let finished = claim.finish(value, self.shared.retention).await;
+        drop(asking);
+        match finished {
             Ok(Finish::Finished) => kept.add(),
             Ok(_) => {
                 counters.superseded.add();

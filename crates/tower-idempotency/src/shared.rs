@@ -22,6 +22,7 @@ use crate::reconcile::Reconcile;
 use crate::record::{self, Head, KeptResponse, Marker, Record, Unreadable};
 use crate::reply::Responder;
 use crate::rerender::OnNotKept;
+use crate::running::Running;
 use crate::seal::Sealer;
 use crate::wait::Followers;
 use crate::weak::Warned;
@@ -56,6 +57,7 @@ pub(crate) struct Shared {
     /// The free places.
     pub(crate) in_flight: Arc<Semaphore>,
     pub(crate) counters: Counters,
+    pub(crate) running: Arc<Running>,
 }
 
 impl Shared {

@@ -2,9 +2,11 @@
 
 #[cfg(feature = "stage")]
 mod board {
+    use std::sync::OnceLock;
+
     use http::Extensions;
     use tower_claim::Key;
-    use tower_stage::{StageHandle, WaitReason};
+    use tower_stage::{Stage, StageHandle, WaitReason};
 
     #[derive(Clone)]
     pub(crate) struct Row(StageHandle);
@@ -17,6 +19,19 @@ mod board {
         /// Shows, until the guard is dropped, that the request waits for the first run under this key.
         pub(crate) fn waits_for(&self, key: Key) -> impl Sized + Send + use<> {
             self.0.wait_on(WaitReason::Replay, key.prefix())
+        }
+
+        /// Shows, until the guard is dropped, that the request waits for the store's answer to this call.
+        pub(crate) fn asks_the_store(&self, call: &'static str) -> impl Sized + Send + use<> {
+            static STORE: OnceLock<Option<WaitReason>> = OnceLock::new();
+            // All places for names may be taken: then it is not shown.
+            let reason = STORE.get_or_init(|| WaitReason::register("store").ok());
+            reason.map(|reason| self.0.wait_on(reason, call))
+        }
+
+        /// The request may run, and does.
+        pub(crate) fn runs(&self) {
+            self.0.mark(Stage::Validated);
         }
 
         pub(crate) fn rejected(&self) {
@@ -49,6 +64,10 @@ mod board {
         }
 
         pub(crate) fn waits_for(&self, _: Key) -> impl Sized + Send + use<> {}
+
+        pub(crate) fn asks_the_store(&self, _: &'static str) -> impl Sized + Send + use<> {}
+
+        pub(crate) fn runs(&self) {}
 
         pub(crate) fn rejected(&self) {}
 

@@ -17,8 +17,10 @@ use crate::fingerprint::{BodyRules, Bound};
 use crate::layer::{IdempotencyLayer, LABEL, RECONCILE_LABEL};
 use crate::quota::{Limits, Quotas, RECORD_BYTES, Tenants};
 use crate::reconcile::Reconcile;
+use crate::running::Running;
 use crate::seal;
 use crate::shared::Shared;
+use crate::telemetry::Meter;
 use crate::wait::Followers;
 
 /// What changes something.
@@ -88,7 +90,9 @@ impl IdempotencyBuilder {
         self.check_quota()?;
         self.check_keys()?;
         self.check_fingerprint()?;
-        let keeper = Keeper::builder(Arc::clone(&self.store))
+        let meter = self.meter();
+        let store = meter.watch_over(Arc::clone(&self.store), Arc::clone(&self.clock));
+        let keeper = Keeper::builder(store)
             .clock(Arc::clone(&self.clock))
             .entropy(Arc::clone(&self.entropy))
             .run_on(self.run_on)
@@ -98,13 +102,20 @@ impl IdempotencyBuilder {
             keep: self.unfinished_keep.saturating_add(self.retention),
             terms: asking,
         });
-        Ok(self.assemble(keeper, terms, reconcile))
+        Ok(self.assemble(keeper, terms, reconcile, meter))
     }
 
     /// The layer with nothing but defaults, which need no checks.
     pub(crate) fn defaults(self) -> IdempotencyLayer {
-        let keeper = Keeper::new(Arc::clone(&self.store));
-        self.assemble(keeper, Terms::default().labelled(LABEL), None)
+        let meter = self.meter();
+        let store = meter.watch_over(Arc::clone(&self.store), Arc::clone(&self.clock));
+        let terms = Terms::default().labelled(LABEL);
+        self.assemble(Keeper::new(store), terms, None, meter)
+    }
+
+    fn meter(&self) -> Meter {
+        let name = self.name.as_deref();
+        Meter::of(&Arc::from(name.unwrap_or(self.entry.namespace.as_str())))
     }
 
     fn check_quota(&self) -> Result<(), ConfigError> {
@@ -190,6 +201,7 @@ impl IdempotencyBuilder {
         keeper: Keeper,
         terms: Terms,
         reconcile: Option<Reconcile>,
+        meter: Meter,
     ) -> IdempotencyLayer {
         let mut entry = self.entry;
         entry.gate = entry.gate.or_methods(METHODS);
@@ -214,6 +226,7 @@ impl IdempotencyBuilder {
             let clock = Arc::clone(&self.clock);
             Arc::new(Quotas::new(self.quota, linger, clock, tenants))
         });
+        let running = Arc::new(Running::new(Arc::clone(&self.clock), meter.clone()));
         IdempotencyLayer::of(Shared {
             keeper,
             terms,
@@ -237,7 +250,8 @@ impl IdempotencyBuilder {
             detached: self.detached.with_clock(self.clock),
             max_in_flight: self.max_in_flight,
             in_flight: Arc::new(Semaphore::new(self.max_in_flight)),
-            counters: Counters::default(),
+            counters: Counters::told_to(&meter),
+            running,
         })
     }
 }

@@ -64,6 +64,7 @@ pub struct IdempotencyBuilder {
     run_on: RunOn,
     entry: EntryRules,
     namespace: Option<String>,
+    name: Option<String>,
     header: HeaderName,
     syntax: KeySyntax,
     source: Option<Source>,
@@ -117,6 +118,7 @@ impl IdempotencyBuilder {
                 bound: Bound::Payload(BodyRules::default()),
             },
             namespace: None,
+            name: None,
             header: HEADER,
             syntax: KeySyntax::Lenient,
             source: None,
@@ -159,6 +161,23 @@ impl IdempotencyBuilder {
     /// `default`.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = Some(namespace.into());
+        self
+    }
+
+    /// What the layer is called in metrics and events, their label `layer` (features `metrics`, `tracing`). Two layers
+    /// of one name are told together, and their gauges overwrite each other. Default: the
+    /// [namespace](Self::namespace).
+    ///
+    /// ```
+    /// use tower_claim::MemoryStore;
+    /// use tower_idempotency::IdempotencyLayer;
+    ///
+    /// let orders = IdempotencyLayer::builder(MemoryStore::new()).named("orders").build()?;
+    /// # let _ = orders;
+    /// # Ok::<(), tower_claim::ConfigError>(())
+    /// ```
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
         self
     }
 

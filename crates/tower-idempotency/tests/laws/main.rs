@@ -13,6 +13,8 @@ mod keys;
 mod lapse;
 mod lax;
 mod lookup;
+#[cfg(feature = "metrics")]
+mod metered;
 mod operator;
 mod outage;
 mod outcomes;
