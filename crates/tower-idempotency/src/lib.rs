@@ -66,8 +66,13 @@
 //!
 //! Problem documents (RFC 9457), trailers where the request is gRPC: `key-missing`, `key-invalid`,
 //! `scope-missing`, `body-broken` 400 · `in-progress`, `outcome-unknown`, `response-not-kept` 409 ·
-//! `body-too-large` 413 · `key-reused` 422 · `handler-panicked` 500 · `store-unavailable`, `overloaded`,
+//! `body-too-large` 413 · `key-reused` 422 · `quota-exceeded` 429 · `handler-panicked` 500 · `store-unavailable`, `overloaded`,
 //! `shutting-down` 503. The semantics of the header follow the IETF draft on the `Idempotency-Key` field (07).
+//!
+//! # Looking from outside
+//!
+//! [`KeyLookup`] tells a client what became of its key. [`IdempotencyLayer::counts`] and its neighbours tell an
+//! operator, and so do the features `metrics`, `tracing` and `stage`.
 //!
 //! # The client's side
 //!
