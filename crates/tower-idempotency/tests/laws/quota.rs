@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tower_claim::testing::Operation;
+use tower_claim::testing::{Fault, FaultStore, Operation};
 use tower_claim::{MemoryStore, RunOn};
 use tower_idempotency::{IdempotencyLayer, OnBusy};
 
@@ -26,7 +26,8 @@ async fn a_flood_degrades_only_its_own_tenant() {
     let app = App::new();
     let store = MemoryStore::builder().clock(app.clock.clone());
     let store = store.max_records(100).build().unwrap();
-    let layer = IdempotencyLayer::builder(store.clone())
+    let slow = FaultStore::with_clock(store.clone(), app.clock.clone());
+    let layer = IdempotencyLayer::builder(slow.clone())
         .clock(app.clock.clone())
         .run_on(RunOn::Task)
         .scope(|req| Some(req.headers.get("x-tenant")?.to_str().ok()?.to_owned()))
@@ -39,7 +40,9 @@ async fn a_flood_degrades_only_its_own_tenant() {
 
     // First many at once, then one after the other.
     let flood: Vec<_> = (0..500).map(|n| order("a", &format!("key-{n}"))).collect();
+    slow.faults().set(Fault::Delay(ms(5)));
     let mut answers = join_all(flood.iter().map(|ask| ask.send(&service))).await;
+    slow.faults().set(Fault::Ok);
     for n in 500..1000 {
         answers.push(order("a", &format!("key-{n}")).send(&service).await);
     }
