@@ -162,7 +162,7 @@ impl Shared {
                 biased;
                 seen = over => match &*seen {
                     // By another token it may be another request's: the claim tells.
-                    Ok(Watched::Done(done)) if done.token == busy.token && lead(done).is_none() => {
+                    Ok(Watched::Done(done)) if done.token == busy.token => {
                         return Admitted::Answer(self.replay(key, done));
                     }
                     Ok(_) => {}

@@ -46,6 +46,9 @@
 //! | after the point of no return | `in-progress` for one lease at most; then `outcome-unknown`, until an operator resolves it or its unfinished keep has passed |
 //! | after the outcome was recorded, before the answer went out | the answer |
 //!
+//! With a [reconcile hook](IdempotencyBuilder::reconcile), wherever the table says `outcome-unknown` after a lapse, and instead
+//! of a takeover, the hook is asked what happened. What it cannot tell, an [`Operator`] resolves.
+//!
 //! A handler that only *pauses* past its lease is in the second row too: when nobody took over meanwhile, its
 //! outcome is accepted; else its caller is answered like a repeat.
 //!

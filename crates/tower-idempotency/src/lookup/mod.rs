@@ -280,7 +280,7 @@ impl Inner {
             tokio::select! {
                 biased;
                 seen = over => match &*seen {
-                    Ok(Watched::Done(done)) if done.token == token && lead(done).is_none() => {
+                    Ok(Watched::Done(done)) if done.token == token => {
                         return Ok((key, Fate::Done(done.clone())));
                     }
                     Ok(_) => {}

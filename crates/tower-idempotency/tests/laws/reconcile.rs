@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::Response;
 use tower_claim::store::{Capabilities, Event, Promise};
 use tower_claim::testing::{Fault, Operation};
-use tower_claim::{ClaimAdmin, LapsePolicy, Renewal, RunOn};
+use tower_claim::{ClaimAdmin, ClaimStore, LapsePolicy, Renewal, RunOn};
 use tower_idempotency::{Explanation, IdempotencyBuilder, IdempotencyLayer, LapsedRun, Reconciled};
 
 use crate::support::*;
@@ -346,9 +346,26 @@ async fn every_token_is_above_those_of_all_runs_before() {
     let service = app.under(&layer.build().unwrap());
     let ask = post("/orders").key("k");
     crash(&app, &ask).await;
-    let first = app.store.inner().scan(None, 9).await.unwrap().records[0].token;
+    let unknown = app
+        .store
+        .inner()
+        .scan(None, 9)
+        .await
+        .unwrap()
+        .records
+        .remove(0);
     ask.send(&service).await.assert_fresh(201);
-    assert!(soon(tokens.recv()).await.unwrap() > first);
+    let token = soon(tokens.recv()).await.unwrap();
+    // Resolving raised the first key's token, within the same millisecond of the clock.
+    let raised = app
+        .store
+        .inner()
+        .peek(unknown.key)
+        .await
+        .unwrap()
+        .unwrap()
+        .token;
+    assert!(unknown.token < raised && raised < token);
 }
 
 #[tokio::test(start_paused = true)]
