@@ -1,6 +1,7 @@
-//! Claims per second, beside one insert per commit of the same redb: `cargo bench -p tower-claim-redb`.
+//! Claims per second, beside one insert per commit of the same redb, and beside the three rows that a claim writes
+//! (record, when it is due, what time it is), in as many tables: `cargo bench -p tower-claim-redb`.
 //!
-//! A folder may be given in `BENCH_FOLDER`: what counts is its disk. Each round is of one second; the two take
+//! A folder may be given in `BENCH_FOLDER`: what counts is its disk. Each round is of one second; they take
 //! turns, so that a busy disk slows both.
 
 #![expect(
@@ -22,6 +23,9 @@ use tower_claim_redb::RedbStore;
 const ROUND: Duration = Duration::from_secs(1);
 const ROUNDS: usize = 5;
 const RAW: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("raw");
+const RECORDS: TableDefinition<'_, &[u8; 32], &[u8]> = TableDefinition::new("records");
+const DUE: TableDefinition<'_, &[u8; 40], ()> = TableDefinition::new("due");
+const SEEN: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("seen");
 
 fn main() {
     let folder = match std::env::var_os("BENCH_FOLDER") {
@@ -33,15 +37,17 @@ fn main() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let store = runtime.block_on(async { open(folder.path()) });
     let next = Arc::new(AtomicU32::new(0));
-    let mut seen: [Vec<f64>; 4] = Default::default();
+    let mut seen: [Vec<f64>; 5] = Default::default();
     for _ in 0..ROUNDS {
         seen[0].push(inserts(&raw, &next));
-        seen[1].push(runtime.block_on(claims(&store, &next, 1)));
-        seen[2].push(runtime.block_on(claims(&store, &next, 64)));
-        seen[3].push(runtime.block_on(replays(&store)));
+        seen[1].push(rows_of_claims(&raw, &next));
+        seen[2].push(runtime.block_on(claims(&store, &next, 1)));
+        seen[3].push(runtime.block_on(claims(&store, &next, 64)));
+        seen[4].push(runtime.block_on(replays(&store)));
     }
     let names = [
         "raw: one insert per commit",
+        "raw: the rows of a claim",
         "claims, 1 caller",
         "claims, 64 callers",
         "busy (a read), 1 caller",
@@ -72,12 +78,38 @@ fn inserts(raw: &Database, next: &AtomicU32) -> f64 {
     f64::from(done) / began.elapsed().as_secs_f64()
 }
 
+fn rows_of_claims(raw: &Database, next: &AtomicU32) -> f64 {
+    let began = Instant::now();
+    let mut done = 0;
+    while began.elapsed() < ROUND {
+        let txn = raw.begin_write().unwrap();
+        let n = next.fetch_add(1, Ordering::Relaxed);
+        let (key, record, now) = (key(n), [7_u8; 128], u64::from(n).to_be_bytes());
+        let mut due = [0; 40];
+        due[..8].copy_from_slice(&now);
+        due[8..].copy_from_slice(key.as_bytes());
+        let mut records = txn.open_table(RECORDS).unwrap();
+        records.insert(key.as_bytes(), record.as_slice()).unwrap();
+        txn.open_table(DUE).unwrap().insert(&due, ()).unwrap();
+        let mut seen = txn.open_table(SEEN).unwrap();
+        seen.insert("seen", now.as_slice()).unwrap();
+        drop((records, seen));
+        txn.commit().unwrap();
+        done += 1;
+    }
+    f64::from(done) / began.elapsed().as_secs_f64()
+}
+
+fn key(n: u32) -> Key {
+    Key::builder(Use::Lease, &Namespace::default())
+        .part(n.to_be_bytes())
+        .build()
+}
+
 async fn claim(store: &RedbStore, n: u32) {
     let settings = Settings::new(Duration::from_secs(10));
     let request = ClaimRequest {
-        key: Key::builder(Use::Lease, &Namespace::default())
-            .part(n.to_be_bytes())
-            .build(),
+        key: key(n),
         nonce: Nonce::draw(&OsEntropy),
         fingerprint: None,
         settings: &settings,

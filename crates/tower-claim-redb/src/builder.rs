@@ -10,10 +10,11 @@ use tokio::sync::Semaphore;
 use tower_claim::engine::Bells;
 use tower_claim::{Clock, ConfigError, SystemClock};
 
+use crate::calls::Inner;
 use crate::error::OpenError;
 use crate::file::{Disk, File, OnPath, this_process};
 use crate::meta::Process;
-use crate::store::{Inner, RedbStore};
+use crate::store::RedbStore;
 use crate::time::{Boot, Time, boot_of_the_system};
 use crate::writer::Writer;
 
@@ -32,6 +33,7 @@ pub struct RedbStoreBuilder {
     cache: usize,
     call_timeout: Duration,
     poll: Duration,
+    guard_marks: u64,
 }
 
 impl Default for RedbStoreBuilder {
@@ -44,6 +46,7 @@ impl Default for RedbStoreBuilder {
             cache: 64 << 20,
             call_timeout: Duration::from_secs(2),
             poll: Duration::from_secs(1),
+            guard_marks: 1_000_000,
         }
     }
 }
@@ -88,6 +91,14 @@ impl RedbStoreBuilder {
         self
     }
 
+    /// Resources whose marks a [guard](crate::RedbFenceStore) of this store keeps one by one; beyond them the lowest
+    /// fold into a floor. At least 1; default: 1,000,000 (32 bytes and twice the resource's name each).
+    #[must_use]
+    pub fn guard_marks(mut self, most: u64) -> Self {
+        self.guard_marks = most;
+        self
+    }
+
     #[cfg(test)]
     pub(crate) fn process(mut self, process: Process) -> Self {
         self.process = process;
@@ -126,6 +137,7 @@ impl RedbStoreBuilder {
             orders,
             call_timeout: self.call_timeout,
             poll: self.poll,
+            guard_marks: self.guard_marks,
             readers: Arc::new(Semaphore::new(READERS)),
         };
         start(&inner, taken)?;
@@ -145,6 +157,9 @@ impl RedbStoreBuilder {
         }
         if self.poll < least {
             return Err(ConfigError::new("poll", "at least 1 ms"));
+        }
+        if self.guard_marks == 0 {
+            return Err(ConfigError::new("guard_marks", "at least 1"));
         }
         Ok(())
     }

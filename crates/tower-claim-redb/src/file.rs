@@ -13,7 +13,7 @@ use tower_claim::{Entropy, Nonce, OsEntropy, StoreError};
 use crate::error::{Failure, OpenError, Trouble};
 use crate::meta::{self, Process, Runs};
 use crate::time::{Seen, Time};
-use crate::{book, fence};
+use crate::{book, marks};
 
 /// Where the bytes lie.
 pub(crate) trait Disk: Debug + Send + Sync + 'static {
@@ -126,7 +126,7 @@ impl File {
         let entered = || -> Result<(), redb::Error> {
             let txn = database.begin_write()?;
             book::create(&txn)?;
-            fence::create(&txn)?;
+            marks::create(&txn)?;
             meta::write(&txn, &seen, &meta.runs)?;
             Ok(txn.commit()?)
         };

@@ -36,10 +36,12 @@
 
 mod book;
 mod builder;
+mod calls;
 mod error;
 mod fence;
 mod file;
 mod many;
+mod marks;
 mod meta;
 mod store;
 #[cfg(test)]

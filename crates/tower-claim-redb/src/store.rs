@@ -3,12 +3,11 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, TrySendError};
+use std::sync::mpsc::TrySendError;
 use std::time::Duration;
 
-use redb::ReadTransaction;
-use tokio::sync::{Semaphore, oneshot};
-use tower_claim::engine::{Asker, At, Bells, Record, call_within};
+use tokio::sync::oneshot;
+use tower_claim::engine::{Asker, Record};
 use tower_claim::store::{
     Beat, Broken, Capabilities, ClaimAdmin, ClaimRequest, ClaimStore, Claimed, DynClaimStore,
     Event, Finish, FinishRequest, Marked, Owner, Promise, RecordView, Release, ReleaseRequest,
@@ -16,13 +15,12 @@ use tower_claim::store::{
 };
 use tower_claim::{Key, StoreError, Token};
 
-use crate::book::{self, Book};
+use crate::book;
 use crate::builder::RedbStoreBuilder;
+use crate::calls::Inner;
 use crate::error::{OpenError, Trouble};
 use crate::fence::RedbFenceStore;
-use crate::file::File;
-use crate::time::Time;
-use crate::writer::{Call, Order};
+use crate::writer::Order;
 
 /// Records on one page of a scan, at most.
 const PAGE: usize = 256;
@@ -44,95 +42,6 @@ const PAGE: usize = 256;
 #[derive(Clone)]
 pub struct RedbStore {
     pub(crate) inner: Arc<Inner>,
-}
-
-pub(crate) struct Inner {
-    pub(crate) file: Arc<File>,
-    pub(crate) time: Arc<Time>,
-    pub(crate) bells: Arc<Bells>,
-    pub(crate) orders: SyncSender<Order>,
-    pub(crate) call_timeout: Duration,
-    pub(crate) poll: Duration,
-    /// Reads at the same moment are bounded: a disk that hangs takes so many threads at most.
-    pub(crate) readers: Arc<Semaphore>,
-}
-
-impl Inner {
-    /// Reads what is committed, without the writer; never on the thread that asks: what is not in the cache is read
-    /// from the disk, and while redb makes the file longer, a read waits for that.
-    pub(crate) async fn read<R, F>(&self, look: F) -> Result<R, StoreError>
-    where
-        R: Send + 'static,
-        F: FnOnce(&ReadTransaction) -> Result<R, Trouble> + Send + 'static,
-    {
-        let looked = async {
-            let turn = Arc::clone(&self.readers).acquire_owned().await;
-            let file = Arc::clone(&self.file);
-            let read = tokio::task::spawn_blocking(move || {
-                let _turn = turn.map_err(StoreError::unavailable)?;
-                file.read(look)
-            });
-            read.await
-                .unwrap_or_else(|gone| Err(StoreError::unavailable(gone)))
-        };
-        let was_broken = self.file.is_broken();
-        let answer = tokio::time::timeout(self.call_timeout, looked).await;
-        if !was_broken && self.file.is_broken() {
-            // A full queue wakes the writer as well.
-            let _ = self.orders.try_send(Order::Mend);
-        }
-        answer.unwrap_or_else(|_| Err(StoreError::unavailable("the disk does not answer")))
-    }
-
-    async fn look<R, F>(&self, key: Key, tell: F) -> Result<R, StoreError>
-    where
-        R: Send + 'static,
-        F: FnOnce(Record, At) -> R + Send + 'static,
-    {
-        let (file, time) = (Arc::clone(&self.file), Arc::clone(&self.time));
-        self.read(move |txn| {
-            let at = time.at();
-            Ok(tell(book::look(txn, file.runs(), &key, at)?, at))
-        })
-        .await
-    }
-
-    /// Has the writer do something, and waits until it is on the disk.
-    pub(crate) async fn write<R, F>(&self, work: F) -> Result<R, StoreError>
-    where
-        R: Send + 'static,
-        F: FnOnce(&mut Book<'_>, At) -> Result<R, Trouble> + Send + 'static,
-    {
-        let (call, answer) = Call::new(work);
-        match self.orders.try_send(Order::Do(Box::new(call))) {
-            Ok(()) => {}
-            Err(TrySendError::Full(_)) => {
-                return Err(StoreError::unavailable("too many calls wait for the disk"));
-            }
-            Err(TrySendError::Disconnected(_)) => return Err(closed()),
-        }
-        let answer = async {
-            match answer.await {
-                Ok(answer) => answer,
-                // The writer ends only between two transactions: this call was never begun.
-                Err(_) => Err(closed()),
-            }
-        };
-        call_within(self.call_timeout, answer).await
-    }
-
-    pub(crate) async fn change<R, F>(&self, key: Key, op: F) -> Result<R, StoreError>
-    where
-        R: Send + 'static,
-        F: FnOnce(&mut Record, At) -> Result<R, StoreError> + Send + 'static,
-    {
-        self.write(move |book, at| book.change(&key, at, |record| op(record, at)))
-            .await
-    }
-}
-
-fn closed() -> StoreError {
-    StoreError::unavailable("the store is closed")
 }
 
 impl RedbStore {

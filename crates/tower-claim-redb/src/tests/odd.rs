@@ -19,6 +19,7 @@ fn settings_that_cannot_be_are_refused_with_their_range() {
         (builder().queue(usize::MAX), "1 to 1,048,576"),
         (builder().call_timeout(Duration::ZERO), "at least 1 ms"),
         (builder().poll(Duration::ZERO), "at least 1 ms"),
+        (builder().guard_marks(0), "at least 1"),
     ] {
         let error = builder.open(&path).unwrap_err().to_string();
         assert!(error.contains(says), "{error}");
