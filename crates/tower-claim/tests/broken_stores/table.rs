@@ -47,6 +47,7 @@ pub(crate) const BROKEN: &[(&str, &str)] = &[
     // lapse
     ("a_lapsed_hold_is_taken_over", "a lapsed hold is busy for ever"),
     ("a_hold_does_not_lapse_early", "a hold lapses at half its lease"),
+    ("a_lease_counts_from_the_grant_however_long_the_wait", "a lease counts from the first refusal"),
     ("a_takeover_tells_of_the_owner_before", "a takeover tells nothing"),
     ("attempts_count_takeovers", "every grant is attempt 1"),
     ("a_takeover_needs_the_same_fingerprint", "a takeover asks for no fingerprint"),
@@ -81,6 +82,7 @@ pub(crate) const BROKEN: &[(&str, &str)] = &[
     ("a_lapsed_hold_is_not_renewed", "a renewal takes a lapsed hold"),
     ("a_superseded_hold_is_not_renewed", "a superseded hold is told as lapsed"),
     ("a_superseded_hold_is_not_renewed", "a renewal asks for no owner"),
+    ("a_lost_beat_leaves_the_next_lease_as_it_is", "a lost beat lengthens whatever hold there is"),
     ("a_released_hold_is_not_renewed", "a released hold is renewed"),
     ("a_finished_hold_is_not_renewed", "a finished hold is renewed"),
     ("an_unknown_hold_is_not_renewed", "an unknown hold is renewed"),
@@ -169,6 +171,9 @@ pub(crate) const BROKEN: &[(&str, &str)] = &[
     ("a_long_batch_of_mixed_fates_is_answered_one_by_one", "beyond 256 beats all are lost"),
     ("a_hundred_watchers_of_one_key_are_woken", "one watcher is woken"),
     ("watchers_of_many_keys_are_each_told_their_own", "a watcher is told no result"),
+    ("tokens_rise_from_hand_to_hand", "a release forgets the token"),
+    ("tokens_rise_from_hand_to_hand", "every third token is drawn at random"),
+    ("a_crowd_at_a_finished_key_is_answered_done", "repeats at the same moment bar each other"),
     // several keys
     ("several_free_keys_are_granted_together", "several keys get the first only"),
     ("one_held_key_refuses_all", "a held key is skipped"),

@@ -8,6 +8,7 @@ use crate::{LapsePolicy, Settings};
 laws![Bench;
     a_lapsed_hold_is_taken_over,
     a_hold_does_not_lapse_early,
+    a_lease_counts_from_the_grant_however_long_the_wait,
     a_takeover_tells_of_the_owner_before: FirstAnswer,
     attempts_count_takeovers,
     a_takeover_needs_the_same_fingerprint,
@@ -37,6 +38,26 @@ async fn a_hold_does_not_lapse_early(b: &Bench) -> Judged {
         b.ask(first.key).lease(1).send().await?,
         Claimed::Busy(_)
     );
+    Ok(())
+}
+
+/// Whoever waited for longer than its own lease would be handed a dead one.
+async fn a_lease_counts_from_the_grant_however_long_the_wait(b: &Bench) -> Judged {
+    let owner = b.ask(b.key()).lease(8).granted().await?.owner;
+    let nonce = b.nonce();
+    let early = b.ask(owner.key).nonce(nonce).send().await?;
+    expect!("while it is held", early, Claimed::Busy(_));
+    b.at(4).await?;
+    b.release(owner).await?;
+    b.ask(owner.key).nonce(nonce).granted().await?;
+    b.at(5).await?;
+    expect!(
+        "within the lease",
+        b.ask(owner.key).send().await?,
+        Claimed::Busy(_)
+    );
+    b.at(7).await?;
+    b.ask(owner.key).granted().await?;
     Ok(())
 }
 

@@ -1,10 +1,13 @@
-//! Many at once: beats in one call, watchers of one key and of many.
+//! Many at once: beats in one call, watchers of one key and of many, claims of one key.
+
+use std::sync::{Mutex, PoisonError};
 
 use futures_util::future::{join, join_all, try_join_all};
 
-use crate::conformance::bench::Bench;
+use crate::Key;
+use crate::conformance::bench::{Bench, kept};
 use crate::conformance::law::Judged;
-use crate::store::{Beat, Owner, Renewed, Watched};
+use crate::store::{Beat, Claimed, Owner, Renewed, Watched};
 
 use super::another_nonce;
 
@@ -12,6 +15,8 @@ laws![Bench;
     a_long_batch_of_mixed_fates_is_answered_one_by_one,
     a_hundred_watchers_of_one_key_are_woken,
     watchers_of_many_keys_are_each_told_their_own,
+    tokens_rise_from_hand_to_hand,
+    a_crowd_at_a_finished_key_is_answered_done,
 ];
 
 /// None of them is bound to steps: what counts is how many.
@@ -97,6 +102,62 @@ async fn watchers_of_many_keys_are_each_told_their_own(b: &Bench) -> Judged {
             }
             _ => expect!("released", seen?, Watched::Ended),
         }
+    }
+    Ok(())
+}
+
+/// Tokens drawn anew, or counted per owner, look well until owners take turns.
+async fn tokens_rise_from_hand_to_hand(b: &Bench) -> Judged {
+    b.unhurried()?;
+    let (key, seen) = (b.key(), Mutex::new(Vec::new()));
+    let contenders = (0..6).map(|_| async {
+        for _ in 0..4 {
+            let owner = waited_for(b, key).await?;
+            // Nobody else is here.
+            seen.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(owner.token);
+            b.release(owner).await?;
+        }
+        Judged::Ok(())
+    });
+    try_join_all(contenders).await.map(drop)?;
+    let seen = seen.into_inner().unwrap_or_else(PoisonError::into_inner);
+    ensure!(seen.len() == 24, "{} grants of 24", seen.len());
+    ensure!(
+        seen.is_sorted_by(|before, after| before < after),
+        "not above the one before: {seen:?}"
+    );
+    Ok(())
+}
+
+/// Asks, and waits for whoever holds it, until it is granted.
+async fn waited_for(b: &Bench, key: Key) -> Judged<Owner> {
+    loop {
+        let nonce = b.nonce();
+        match b.ask(key).nonce(nonce).lease(40).send().await? {
+            Claimed::Granted(grant) => {
+                let token = grant.token;
+                return Ok(Owner { key, nonce, token });
+            }
+            other => {
+                let token = expect!("a contender", other, Claimed::Busy(busy) => busy.token);
+                b.woken(&mut b.watch(Owner { key, nonce, token })).await?;
+            }
+        }
+    }
+}
+
+/// Where a claim locks the record before it looks, repeats at the same moment are in each other's way.
+async fn a_crowd_at_a_finished_key_is_answered_done(b: &Bench) -> Judged {
+    b.unhurried()?;
+    let owner = b.ask(b.key()).lease(40).granted().await?.owner;
+    b.finished(owner, "result", 60).await?;
+    let crowd = (0..50).map(|_| b.ask(owner.key).send());
+    for answer in join_all(crowd).await {
+        let done = expect!("a repeat", answer?, Claimed::Done(done) => done);
+        ensure!(done.token == owner.token, "the result of {}", done.token);
+        ensure!(done.value == kept("result"), "answered {:?}", done.value);
     }
     Ok(())
 }

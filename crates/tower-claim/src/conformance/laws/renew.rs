@@ -17,6 +17,7 @@ laws![Bench;
     a_renewal_compares_the_nonce,
     a_lapsed_hold_is_not_renewed,
     a_superseded_hold_is_not_renewed,
+    a_lost_beat_leaves_the_next_lease_as_it_is,
     a_released_hold_is_not_renewed,
     a_finished_hold_is_not_renewed,
     an_unknown_hold_is_not_renewed,
@@ -125,6 +126,19 @@ async fn a_superseded_hold_is_not_renewed(b: &Bench) -> Judged {
         Renewed::Lost(LostReason::Superseded)
     );
     expect!("the second", b.renew(next).await?, Renewed::Renewed { .. });
+    Ok(())
+}
+
+/// A beat that is told that it lost, and moves the record's end all the same, keeps a dead owner's key taken.
+async fn a_lost_beat_leaves_the_next_lease_as_it_is(b: &Bench) -> Judged {
+    let first = b.ask(b.key()).granted().await?.owner;
+    b.at(3).await?;
+    b.ask(first.key).granted().await?;
+    b.at(5).await?;
+    let late = b.renew(first).await?;
+    expect!("late", late, Renewed::Lost(LostReason::Superseded));
+    b.at(6).await?;
+    b.ask(first.key).granted().await?;
     Ok(())
 }
 

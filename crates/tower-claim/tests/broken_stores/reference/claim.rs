@@ -24,7 +24,11 @@ pub(super) enum Judgement {
 impl Records {
     pub(super) fn claim(&mut self, request: ClaimRequest<'_>) -> Result<Claimed, StoreError> {
         let takes_over = match self.judge(&request) {
-            Judgement::Answer(answer) => return Ok(answer),
+            Judgement::Answer(answer) => {
+                let first = self.first_refused.entry(request.nonce);
+                first.or_insert(self.now);
+                return Ok(answer);
+            }
             Judgement::TakeOver => true,
             Judgement::Grant => false,
         };
@@ -74,6 +78,7 @@ impl Records {
 
     pub(super) fn grant(&mut self, request: &ClaimRequest<'_>, takes_over: bool) -> Grant {
         let (now, unix_ms) = (self.now, self.unix.as_millis() as u64);
+        let refused = self.first_refused.get(&request.nonce).copied();
         let record = self.get(request.key);
         let floor = match record.breaks("the floor is ignored") {
             true => Token::ZERO,
@@ -92,6 +97,11 @@ impl Records {
             token = Token::new(request.floor.get() + 1).unwrap();
         } else if record.breaks("the token is the clock alone") {
             token = Token::new(unix_ms * 1024).unwrap();
+        } else if record.spent.len() % 3 == 2
+            && record.breaks("every third token is drawn at random")
+        {
+            let [a, b, ..] = *request.nonce.as_bytes();
+            token = Token::new(u64::from(u16::from_be_bytes([a, b])) + 1).unwrap();
         }
         let before = record.before(now);
         record.marked &= record.breaks("the mark outlives its record");
@@ -115,7 +125,11 @@ impl Records {
         record.granted = now;
         record.last_beat = now;
         record.progress = 0;
-        record.end = now + record.terms.lease;
+        let from = match record.breaks("a lease counts from the first refusal") {
+            true => refused.unwrap_or(now),
+            false => now,
+        };
+        record.end = from + record.terms.lease;
         record.spend(request.nonce, now);
         record.latest_not_after = record.latest_not_after.max(time(request.not_after));
         let lease = record.terms.lease;

@@ -10,6 +10,7 @@ mod store;
 mod watch;
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ pub(crate) struct Reference {
     flaw: &'static str,
     records: Arc<Mutex<Records>>,
     changed: Arc<Notify>,
+    repeating: Arc<AtomicBool>,
 }
 
 /// Spans beyond it are as long as it.
@@ -38,6 +40,7 @@ struct Records {
     now: Duration,
     unix: Duration,
     map: BTreeMap<Key, Record>,
+    first_refused: HashMap<Nonce, Duration>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -79,12 +82,14 @@ impl Reference {
             now: Duration::ZERO,
             unix: Duration::ZERO,
             map: BTreeMap::new(),
+            first_refused: HashMap::new(),
         };
         Self {
             clock,
             flaw,
             records: Arc::new(Mutex::new(records)),
             changed: Arc::default(),
+            repeating: Arc::default(),
         }
     }
 

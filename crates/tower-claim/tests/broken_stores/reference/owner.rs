@@ -54,7 +54,14 @@ impl Records {
             }
         }
         match self.held(beat.owner, "a renewal") {
-            Err(reason) => Renewed::Lost(reason),
+            Err(reason) => {
+                if flaw == "a lost beat lengthens whatever hold there is"
+                    && let Some(record) = self.find(beat.owner.key)
+                {
+                    record.end = record.end.max(now + record.terms.lease);
+                }
+                Renewed::Lost(reason)
+            }
             Ok(record) => {
                 record.last_beat = now;
                 if flaw != "a beat carries no progress" {

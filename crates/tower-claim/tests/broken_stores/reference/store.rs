@@ -1,6 +1,7 @@
 //! The trait.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tower_claim::store::{
     Beat, Capabilities, ClaimRequest, Claimed, Finish, FinishRequest, LostReason, Marked, Owner,
@@ -29,6 +30,16 @@ impl ClaimStore for Reference {
             tokio::task::yield_now().await;
             if let Judgement::Grant = judgement {
                 return Ok(Claimed::Granted(self.records().grant(&request, false)));
+            }
+        }
+        if self.breaks("repeats at the same moment bar each other") {
+            let judgement = self.records().judge(&request);
+            if let Judgement::Answer(Claimed::Done(_)) = judgement {
+                if self.repeating.swap(true, Ordering::SeqCst) {
+                    return Ok(Claimed::TooLate);
+                }
+                tokio::task::yield_now().await;
+                self.repeating.store(false, Ordering::SeqCst);
             }
         }
         let answer = self.records().claim(request);
