@@ -130,6 +130,41 @@ async fn a_wiped_file_gives_no_stale_owner_a_write() {
     named(&rival.store, Event::Flush, &seen);
 }
 
+/// An old copy of the file in its place, with a hold that is over and without a result that was answered.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_copy_of_the_file_gives_no_stale_owner_a_write() {
+    let engine = One::start().await;
+    let path = engine.address();
+    let old = format!("{path}.old");
+    let party = Party::at::<One>(path.clone()).await;
+    let (work, result, terms, guard) = (key(), key(), unheard(), Guard::default());
+    let before = party.take(work, &terms, ANSWER).await;
+    assert!(guard.write_as(&before).await);
+    before.release().await.expect("it is answered");
+    One::close(Path::new(&path)).await;
+    std::fs::copy(&path, &old).expect("it is ours");
+
+    let owner = Party::at::<One>(path.clone()).await;
+    owner.finish(result, &terms, Value::Tombstone).await;
+    let held = owner.take_above(work, &terms, high_floor()).await;
+    assert!(guard.write_as(&held).await);
+    One::close(Path::new(&path)).await;
+    std::fs::rename(&old, &path).expect("it is ours");
+
+    let rival = Party::at::<One>(path).await;
+    let next = rival.take(work, &terms, ANSWER).await;
+    let believed = held.check().is_ok();
+    let forgot = rival.has_forgotten(result, &terms, &Value::Tombstone).await;
+    let (_, fell) = guard.pass_to(next, &held, &rival.keeper).await;
+    let seen = [
+        (Promise::RisingTokens, fell),
+        (Promise::OneOwner, believed),
+        (Promise::OneResult, forgot),
+        (Promise::ClaimableAgain, false),
+    ];
+    named(&rival.store, Event::Flush, &seen);
+}
+
 /// This machine's clock, but for the wall's, which is off.
 #[derive(Debug, Clone, Default)]
 struct Wall(Arc<AtomicI64>);

@@ -9,13 +9,15 @@
 //! |---|---|---|---|---|
 //! | server stopped for a part of a lease, for more than one | yes | yes | yes | its server is the owner's process |
 //! | server killed and started again | yes | yes | yes | yes: the owner's process |
-//! | wiped in mid-lease | `FLUSHALL` | `TRUNCATE` | all keys deleted | another file in its place |
+//! | wiped in mid-lease | `FLUSHALL` | `TRUNCATE` | all keys deleted | another file in its place; an old copy |
 //! | leader or primary lost | replica without the last writes | the same; and a synchronous replica | leader of three killed | has no replica |
 //! | wall clock an hour ahead, an hour back | yes | yes | asks the kernel, and nobody's wall clock counts | yes, over reopening too |
 //! | black hole in mid-lease | yes | yes | yes | no network |
 //! | connection cut between commit and reply; no reply at all | yes | yes | yes | no network |
 //! | claims dropped under way | yes | yes | yes | no network |
 //! | owner's runtime blocked for two leases | yes | yes | yes | yes |
+//! | connections refused for a third of a lease | yes | yes | yes | no network |
+//! | owner's process killed | yes | yes | yes | its server as well: see above |
 //! | owner's process paused until another has written | yes | yes | yes | two processes share no file |
 //! | everything has ended: nothing is kept | yes | yes | yes | yes |
 //! | row locked by a stranger for three leases; a pool of one | no rows | yes | no rows | no rows |
@@ -68,6 +70,11 @@ pub trait Engine: Send + Sync + Sized + 'static {
     /// Whether a claim whose first reply is lost has read, and no more.
     fn reads_first() -> bool {
         false
+    }
+
+    /// How long after its end a lapse is seen, at the latest.
+    fn lapses_late() -> Duration {
+        Duration::ZERO
     }
 
     /// When it has forgotten what has ended, at the latest.
@@ -156,6 +163,21 @@ macro_rules! every_hour {
             #[tokio::test(flavor = "multi_thread")]
             async fn a_blocked_runtime_costs_no_lease_of_a_keeper_with_its_own_connections() {
                 processes::blocked_runtime::<E>().await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn connections_refused_for_a_third_of_a_lease_cost_no_hold() {
+                network::refused::<E>().await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn a_killed_process_keeps_its_key_for_lease_and_cooling_and_no_longer() {
+                processes::killed::<E>(concat!(
+                    "hostile::",
+                    stringify!($name),
+                    "::the_process_to_be_paused"
+                ))
+                .await;
             }
 
             #[tokio::test(flavor = "multi_thread")]

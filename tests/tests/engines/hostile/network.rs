@@ -8,7 +8,7 @@ use tower_claim::store::{Claimed, Owner, State};
 use tower_claim::{Attempt, Entropy, OsEntropy, Settings, StoreError, Terms, Token};
 
 use super::Engine;
-use super::scene::{ANSWER, Guard, Party, TOLERANCE, settled, terms, within};
+use super::scene::{ANSWER, Guard, Party, TOLERANCE, beaten, settled, terms, within};
 use crate::suite::{claim, key, nonce};
 
 /// Owners that are cut off at the same moment.
@@ -231,6 +231,31 @@ pub async fn dropped_claims<E: Engine>() {
     println!("{dropped} of 200 claims were dropped; the slowest key was free after {slowest:?}");
     assert!(dropped > 20, "few were dropped under way: {dropped}");
     assert!(slowest < Duration::from_secs(3), "{slowest:?}");
+}
+
+/// The server is there, and takes nobody: every beat of a third of a lease fails at once. The hold lives on under
+/// the token it had.
+pub async fn refused<E: Engine>() {
+    let engine = E::start().await;
+    let relay = Relay::to(engine.address());
+    let owner = Party::at::<E>(relay.address()).await;
+    let rival = Party::at::<E>(engine.address()).await;
+    let (key, terms, guard) = (key(), terms::<E>(), Guard::default());
+    let held = owner.take(key, &terms, ANSWER).await;
+    beaten(&held).await;
+    relay.set(Way::Refuse);
+    relay.cut();
+    tokio::time::sleep(E::lease() / 3).await;
+    assert!(owner.store.dyn_peek(key).await.is_err(), "nobody is taken");
+    relay.set(Way::Pass);
+    // Two leases on: beats came through again, or it would be over.
+    tokio::time::sleep(E::lease() * 2).await;
+    assert_eq!(held.check(), Ok(()));
+    match rival.try_take(key, &terms).await {
+        Ok(Attempt::Busy(busy)) => assert_eq!(busy.token, held.token()),
+        other => panic!("not held any more: {other:?}"),
+    }
+    assert!(guard.write_as(&held).await);
 }
 
 /// A lease that no test outlasts: what is free sooner was released.

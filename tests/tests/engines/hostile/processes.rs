@@ -1,17 +1,17 @@
 //! The owner's own process is blocked or paused.
 
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use system_tests::servers::Leash;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{ChildStdout, Command};
+use tokio::process::{Child, ChildStdout, Command};
 use tower_claim::store::KeeperConnection;
-use tower_claim::{Attempt, Key, Namespace, Nonce, Token, Use};
+use tower_claim::{Attempt, Key, Namespace, Nonce, Terms, Token, Use};
 
 use super::Engine;
-use super::scene::{ANSWER, Guard, Party, terms, within};
+use super::scene::{ANSWER, Guard, Party, TOLERANCE, terms, within};
 use crate::suite::{key, nonce};
 
 /// The owner's runtime does nothing for two leases: a keeper with connections of its own beats on.
@@ -54,6 +54,7 @@ pub async fn blocked_runtime<E: Engine>() {
 
 const ADDRESS: &str = "HOSTILE_ADDRESS";
 const KEY: &str = "HOSTILE_KEY";
+const COOLING: Duration = Duration::from_secs(1);
 
 fn named(part: &str) -> Key {
     Key::builder(Use::Lease, &Namespace::default())
@@ -61,31 +62,99 @@ fn named(part: &str) -> Key {
         .build()
 }
 
+/// Of the other process: a lapse cools.
+fn cooled<E: Engine>() -> Terms {
+    Terms::builder(E::lease())
+        .cooling(COOLING)
+        .build()
+        .expect("a lease long enough")
+}
+
+/// Another process of this program that holds a lease.
+struct Other {
+    child: Child,
+    _leash: Option<Leash>,
+    pid: Pid,
+    says: BufReader<ChildStdout>,
+    part: String,
+    token: Token,
+    nonce: Nonce,
+}
+
+impl Other {
+    async fn holding(address: String, test: &str) -> Self {
+        let part = format!("{:?}", nonce());
+        let mut child = Command::new(std::env::current_exe().expect("this program has a file"))
+            .args([test, "--exact", "--ignored", "--nocapture"])
+            .env(ADDRESS, address)
+            .env(KEY, &part)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            // A group that loses its parent is woken up by the kernel: ours may, this one keeps us.
+            .process_group(0)
+            .spawn()
+            .expect("it starts again");
+        let leash = child.id().map(Leash::on);
+        let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
+        let mut says = BufReader::new(child.stdout.take().expect("it is piped"));
+        let held = heard(&mut says).await;
+        let (token, nonce) = held.split_once(' ').expect("token and nonce");
+        Self {
+            child,
+            _leash: leash,
+            pid: pid.and_then(Pid::from_raw).expect("a process id"),
+            says,
+            part,
+            token: token.parse().ok().and_then(Token::new).expect("a token"),
+            nonce: nonce.parse().expect("a nonce"),
+        }
+    }
+}
+
+/// A process that holds a lease is killed (SIGKILL), its connections with it: the key stays taken for what is
+/// left of the lease and the cooling, and not for longer.
+pub async fn killed<E: Engine>(other_process: &str) {
+    let engine = E::start().await;
+    let rival = Party::at::<E>(engine.address()).await;
+    let (terms, guard) = (terms::<E>(), Guard::default());
+    let mut other = Other::holding(engine.address(), other_process).await;
+    assert!(guard.write(other.token, other.nonce).await);
+
+    let killed = Instant::now();
+    kill_process(other.pid, Signal::KILL).expect("it runs");
+    within(ANSWER, "its end", other.child.wait())
+        .await
+        .expect("it has a status");
+    let limit = E::lease() + COOLING + E::lapses_late() + TOLERANCE;
+    let next = rival.take(named(&other.part), &terms, limit).await;
+    // Beats are a third of a lease apart, or a little more.
+    assert!(
+        killed.elapsed() > E::lease() / 2 + COOLING,
+        "free after {:?}",
+        killed.elapsed()
+    );
+    assert!(next.token() > other.token);
+    assert!(guard.write_as(&next).await);
+    assert!(!guard.write(other.token, other.nonce).await);
+}
+
 /// A process that holds a lease is paused (SIGSTOP) until another owner has written. Waking up, it knows
 /// before it asks anybody; what it writes all the same is refused.
 pub async fn zombie<E: Engine>(other_process: &str) {
     let engine = E::start().await;
     let rival = Party::at::<E>(engine.address()).await;
-    let (part, terms, guard) = (format!("{:?}", nonce()), terms::<E>(), Guard::default());
-    let mut child = Command::new(std::env::current_exe().expect("this program has a file"))
-        .args([other_process, "--exact", "--ignored", "--nocapture"])
-        .env(ADDRESS, engine.address())
-        .env(KEY, &part)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        // A group that loses its parent is woken up by the kernel: ours may, this one keeps us.
-        .process_group(0)
-        .spawn()
-        .expect("it starts again");
-    let _leash = child.id().map(Leash::on);
-    let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
-    let pid = pid.and_then(Pid::from_raw).expect("a process id");
-    let mut says = BufReader::new(child.stdout.take().expect("it is piped"));
-    let held = heard(&mut says).await;
-    let (token, nonce) = held.split_once(' ').expect("token and nonce");
-    let token = token.parse().ok().and_then(Token::new).expect("a token");
-    let nonce: Nonce = nonce.parse().expect("a nonce");
+    let (terms, guard) = (terms::<E>(), Guard::default());
+    let other = Other::holding(engine.address(), other_process).await;
+    let Other {
+        mut child,
+        mut says,
+        part,
+        pid,
+        token,
+        nonce,
+        _leash,
+    } = other;
     assert!(guard.write(token, nonce).await);
 
     kill_process(pid, Signal::STOP).expect("it runs");
@@ -124,7 +193,7 @@ pub async fn to_be_paused<E: Engine>() {
         return; // asked for by hand
     };
     let owner = Party::at::<E>(address).await;
-    let held = owner.take(named(&part), &terms::<E>(), ANSWER).await;
+    let held = owner.take(named(&part), &cooled::<E>(), ANSWER).await;
     println!("zombie: {} {}", held.token().get(), held.nonce());
     let told = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
     told.await
