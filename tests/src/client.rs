@@ -11,6 +11,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Value;
 use tokio::net::TcpStream;
 
+/// Why no answer came.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
 /// No test waits longer than this for one answer.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -147,8 +150,18 @@ impl Call {
     /// Sends it, and reads the whole answer.
     pub async fn send(self) -> Answer {
         let about = format!("{} {}", self.method, self.path);
+        let sent = self.try_send().await;
+        sent.unwrap_or_else(|error| panic!("{about}: {error}"))
+    }
+
+    /// Sends it to a server that may be gone, and reads the answer as far as it comes.
+    ///
+    /// # Errors
+    ///
+    /// Where no head came.
+    pub async fn try_send(self) -> Result<Answer, BoxError> {
         tokio::time::timeout(PATIENCE, async {
-            let response = self.open().await;
+            let response = self.try_open().await?;
             let (head, mut body) = response.into_parts();
             let mut answer = Answer {
                 status: head.status,
@@ -169,18 +182,19 @@ impl Call {
                 }
             }
             answer.body = bytes.into();
-            answer
+            Ok(answer)
         })
-        .await
-        .unwrap_or_else(|_| panic!("{about}: no answer within {PATIENCE:?}"))
+        .await?
     }
 
     /// Sends it, and answers when the head is there. Dropping the response hangs up.
     pub async fn open(self) -> Response<Incoming> {
-        let stream = TcpStream::connect(self.address)
-            .await
-            .expect("the server listens");
-        stream.set_nodelay(true).expect("a socket takes it");
+        self.try_open().await.expect("an answer")
+    }
+
+    async fn try_open(self) -> Result<Response<Incoming>, BoxError> {
+        let stream = TcpStream::connect(self.address).await?;
+        stream.set_nodelay(true)?;
         let io = TokioIo::new(stream);
         let uri = match self.http {
             Http::One => self.path.clone(),
@@ -188,29 +202,26 @@ impl Call {
         };
         let mut request = Request::new(Full::new(self.body));
         *request.method_mut() = self.method;
-        *request.uri_mut() = uri.parse().expect("a path");
+        *request.uri_mut() = uri.parse()?;
         *request.headers_mut() = self.headers;
         request
             .headers_mut()
             .entry("host")
-            .or_insert_with(|| self.address.to_string().parse().expect("a host"));
-        match self.http {
+            .or_insert(self.address.to_string().parse()?);
+        Ok(match self.http {
             Http::One => {
-                let (mut send, connection) = hyper::client::conn::http1::handshake(io)
-                    .await
-                    .expect("a handshake");
+                let (mut send, connection) = hyper::client::conn::http1::handshake(io).await?;
                 tokio::spawn(connection);
-                send.send_request(request).await.expect("an answer")
+                send.send_request(request).await?
             }
             Http::Two => {
+                let executor = TokioExecutor::new();
                 let (mut send, connection) =
-                    hyper::client::conn::http2::handshake(TokioExecutor::new(), io)
-                        .await
-                        .expect("a handshake");
+                    hyper::client::conn::http2::handshake(executor, io).await?;
                 tokio::spawn(connection);
-                send.send_request(request).await.expect("an answer")
+                send.send_request(request).await?
             }
-        }
+        })
     }
 }
 

@@ -35,11 +35,15 @@
 //! # Ok(()) }
 //! ```
 
+#[cfg(feature = "axum")]
+mod axum;
 mod calls;
 mod error;
 mod row;
+mod run;
 
 pub use calls::Claims;
+pub use run::{BeginError, RunTransaction, Transactions};
 pub use tower_claim_postgres::TransactionError;
 
 /// Its examples run as tests.

@@ -12,6 +12,7 @@ use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body;
 use tokio::sync::oneshot;
+use tower_claim::transaction::TransactionSlot;
 use tower_claim::{Code, CutShort, Refusal};
 use tower_service::Service;
 
@@ -177,6 +178,8 @@ where
     let outer = parts.extensions.get::<IdempotentRun>().cloned();
     let run = IdempotentRun::new(entry.business_key, claim, shared.entry.layer, outer, way);
     parts.extensions.insert(run.clone());
+    let transaction = TransactionSlot::new();
+    parts.extensions.insert(transaction.clone());
     let lapsed = way.before().map(|before| LapsedRun {
         run: run.clone(),
         parts: parts.clone(),
@@ -191,6 +194,7 @@ where
         key: way.key,
         print,
         run,
+        transaction,
         upload: failed,
         responder: responder.clone(),
         row: row.clone(),

@@ -129,6 +129,7 @@ mod service;
 mod shared;
 mod stage;
 mod telemetry;
+mod transaction;
 mod upload;
 mod wait;
 mod weak;

@@ -7,6 +7,7 @@ use http::HeaderMap;
 use http::response::Parts;
 use tokio::sync::OwnedSemaphorePermit;
 use tower_claim::store::Finish;
+use tower_claim::transaction::TransactionSlot;
 use tower_claim::{Claim, Code, Fingerprint, Key, Refusal};
 
 use crate::body::UploadFailed;
@@ -25,6 +26,7 @@ pub(crate) struct OpenRun {
     pub(crate) key: Key,
     pub(crate) print: Fingerprint,
     pub(crate) run: IdempotentRun,
+    pub(crate) transaction: TransactionSlot,
     pub(crate) upload: UploadFailed,
     pub(crate) responder: Responder,
     pub(crate) row: Row,
@@ -44,12 +46,17 @@ pub(crate) enum Settled {
     Stands,
     /// Another run had taken over.
     Superseded,
+    /// The handler's transaction was not committed, and will not be: nothing happened.
+    RolledBack,
+    /// Nobody knows whether the handler's transaction was committed.
+    Unknown,
 }
 
 impl OpenRun {
     /// Keeps the outcome. Its response may go out when this has answered.
     pub(crate) async fn finish(&self, record: Record) -> Settled {
         let counters = &self.shared.counters;
+        let transaction = self.transaction.take();
         let Some(claim) = self.run.end() else {
             return Settled::Stands;
         };
@@ -63,6 +70,19 @@ impl OpenRun {
         } else {
             &counters.tombstones
         };
+        match transaction {
+            Ok(None) => {}
+            Ok(Some(transaction)) => {
+                let asking = self.row.asks_the_store("commit");
+                let settled = self.commit(claim, transaction, value).await;
+                drop(asking);
+                if settled == Settled::Stands {
+                    kept.add();
+                }
+                return settled;
+            }
+            Err(still_lent) => return self.lost_sight(claim, still_lent).await,
+        }
         let asking = self.row.asks_the_store("finish");
         let finished = claim.finish(value, self.shared.retention).await;
         drop(asking);
@@ -91,6 +111,7 @@ impl OpenRun {
 
     /// Gives the key back. After the point of no return its outcome becomes unknown.
     pub(crate) async fn release(&self) -> Settled {
+        self.roll_back().await;
         if let Some(claim) = self.run.end() {
             self.shared.counters.released.add();
             if self.run.mark_is_in_doubt() && self.is_marked_all_the_same(&claim).await {
@@ -148,8 +169,27 @@ impl OpenRun {
         self.release().await
     }
 
-    /// What the caller of a superseded run is told.
-    pub(crate) async fn answer_after_loss(&self) -> Reply {
+    /// What the caller is told instead of the answer, if that does not stand.
+    pub(crate) async fn instead(&self, settled: Settled) -> Option<Reply> {
+        match settled {
+            Settled::Stands => None,
+            Settled::Superseded => Some(self.after_loss().await),
+            Settled::RolledBack => {
+                let refusal = Refusal::new(Code::StoreUnavailable).with_detail(
+                    "nothing was done: the transaction of this request was not committed",
+                );
+                Some(self.shared.refused(refusal).into())
+            }
+            Settled::Unknown => Some(
+                self.shared
+                    .refused(Refusal::new(Code::OutcomeUnknown))
+                    .into(),
+            ),
+        }
+    }
+
+    /// What the record says to the caller of a run that is not the one that counts.
+    pub(crate) async fn after_loss(&self) -> Reply {
         self.shared.answer_after_loss(self.key, self.print).await
     }
 

@@ -19,7 +19,7 @@ use http::request::Parts;
 use tower_claim::store::{Resolution, Value};
 use tower_claim::{Code, DynClaimAdmin, Key, Refusal, StoreError, Terms, Token};
 
-use crate::open::{OpenRun, Settled};
+use crate::open::OpenRun;
 use crate::record::{self, Before, Head, Marker};
 use crate::reply::Reply;
 use crate::run::IdempotentRun;
@@ -164,12 +164,13 @@ async fn done(open: &OpenRun, response: Response<Bytes>) -> Reply {
     } else {
         open.finish(record).await
     };
-    match (settled, told) {
-        (Settled::Stands, Ok(kept)) => {
+    match (open.instead(settled).await, told) {
+        (None, Ok(kept)) => {
             open.shared.counters.reconciled.add();
             Reply::Reconciled(kept)
         }
-        _ => open.answer_after_loss().await,
+        (Some(instead), _) => instead,
+        (None, Err(_)) => open.after_loss().await,
     }
 }
 

@@ -10,6 +10,8 @@ mod suite;
 #[cfg(feature = "etcd")]
 mod etcd;
 #[cfg(feature = "postgres")]
+mod in_transaction;
+#[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "redis")]
 mod redis;

@@ -48,20 +48,26 @@ pub(crate) async fn settle<R, E>(
         let _ = answer.send(Ok(response));
         return;
     }
+    // A refusal is kept without the rows of the work that it refused.
+    if parts.status.as_u16() >= 400 || is_refusal(&parts.headers) {
+        open.roll_back().await;
+    }
     let head = open.head(&parts);
     let is_too_big = length.is_some_and(|length| length > open.shared.max_response_body as u64);
     if is_too_big || verdict == Verdict::Now(Outcome::Tombstone) {
         // Known before it is sent: kept without its body, which is then sent untouched.
-        let sent = match open.finish(head.alone()).await {
-            Settled::Stands => Response::from_parts(parts, ResponseBody::pass(body)),
-            Settled::Superseded => open.responder.respond(open.answer_after_loss().await),
+        let settled = open.finish(head.alone()).await;
+        let sent = match open.instead(settled).await {
+            None => Response::from_parts(parts, ResponseBody::pass(body)),
+            Some(reply) => open.responder.respond(reply),
         };
         let _ = answer.send(Ok(sent));
         return;
     }
     let tape = Tape::up_to(open.shared.max_response_body);
-    if let Some(length) = length {
+    if length.is_some() || open.is_in_transaction() {
         let response = Response::from_parts(parts, body);
+        let length = length.unwrap_or(u64::MAX);
         let sent = collect(&open, verdict, head, tape, response, length).await;
         let _ = answer.send(Ok(sent));
     } else {
@@ -164,10 +170,10 @@ where
             (settled, fed)
         }
     };
-    if settled == Settled::Superseded {
-        return open.responder.respond(open.answer_after_loss().await);
+    match open.instead(settled).await {
+        None => Response::from_parts(parts, body),
+        Some(reply) => open.responder.respond(reply),
     }
-    Response::from_parts(parts, body)
 }
 
 /// Of unknown length: each frame goes out as it comes, the end after the record.
@@ -215,7 +221,7 @@ async fn stream<R>(
     };
     let rest = match settled {
         Settled::Stands => rest,
-        Settled::Superseded => vec![Fed::Superseded],
+        _ => vec![Fed::Superseded],
     };
     for fed in rest {
         let _ = feed.send(fed);
@@ -243,6 +249,9 @@ async fn settle_whole(open: &OpenRun, verdict: Verdict, head: Head, tape: &Tape)
     let trailers = tape.trailers.as_ref();
     match at_the_end(verdict, open, trailers) {
         Outcome::Keep => {
+            if trailers.is_some_and(is_refusal) {
+                open.roll_back().await;
+            }
             let rules = &open.shared.headers;
             let record = head.with_body(tape.chunks.iter(), trailers, rules);
             open.finish(record).await
@@ -250,6 +259,13 @@ async fn settle_whole(open: &OpenRun, verdict: Verdict, head: Head, tape: &Tape)
         Outcome::Tombstone => open.finish(head.alone()).await,
         Outcome::Release => open.release().await,
     }
+}
+
+/// As gRPC says it: in the head where there is no body, else in the trailers.
+fn is_refusal(headers: &HeaderMap) -> bool {
+    headers
+        .get("grpc-status")
+        .is_some_and(|status| status != "0")
 }
 
 /// How the reading of a body ended.

@@ -16,6 +16,7 @@ mod lost_answers;
 
 use std::time::Duration;
 
+#[allow(unused_imports, reason = "each engine uses what it can")]
 pub use lost_answers::{lost_answers, lost_answers_of_a_reader};
 use system_tests::relay::{Relay, Way};
 use tower_claim::conformance::{Report, Suite, Time, Trouble};

@@ -1,0 +1,200 @@
+//! A transaction that is lent to a handler, and ended by the layer around it.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+use http::Extensions;
+use sqlx::{PgConnection, PgPool, Postgres, Transaction};
+use tower_claim::StoreError;
+use tower_claim::store::FinishRequest;
+use tower_claim::transaction::{CommitError, Lent, NotLent, OpenTransaction, TransactionSlot};
+use tower_claim_postgres::TransactionError;
+
+use crate::Claims;
+use crate::error::store_error;
+
+/// Transactions for handlers behind an idempotency layer over `PostgresStore`: **rows and answer are committed
+/// together, or neither is**, and a run that was taken over commits nothing. Clones share the pool.
+///
+/// The handler takes a [`RunTransaction`], writes, and answers; it neither finishes nor commits. Then the layer:
+///
+/// | The handler | and the transaction | the next request with the key |
+/// |---|---|---|
+/// | answers below 400 | is committed, with the answer in it, before the first byte leaves | is replayed the answer |
+/// | answers a 4xx that is kept | is rolled back; the answer is kept | is replayed the answer |
+/// | answers what is not kept (5xx, `NoEffect`), fails, panics | is rolled back | runs |
+/// | was taken over by another run | is rolled back | gets the other run's answer, as this caller does |
+/// | dies at any point | is rolled back by the server | runs, after one lease; or, died after the commit: is replayed the answer |
+///
+/// Where the answer to the commit is missing, the layer asks the record before it answers.
+///
+/// ```no_run
+/// # async fn example(pool: sqlx::PgPool, parts: http::request::Parts) -> Result<(), Box<dyn std::error::Error>> {
+/// use tower_claim_sqlx::Transactions;
+///
+/// let transactions = Transactions::new(pool);
+/// let mut tx = transactions.begin(&parts.extensions).await?; // with axum: an extractor, feature `axum`
+/// sqlx::query("insert into orders (item) values ('coffee')").execute(&mut *tx).await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Transactions {
+    pool: PgPool,
+    claims: Claims,
+    begin: &'static str,
+}
+
+impl Transactions {
+    /// Transactions on connections of this pool, at the server's default level (READ COMMITTED); claims on
+    /// tables with the default names.
+    ///
+    /// The pool is of the database that the layer's store keeps its tables in.
+    pub fn new(pool: PgPool) -> Self {
+        Self {
+            pool,
+            claims: Claims::new(),
+            begin: "BEGIN",
+        }
+    }
+
+    /// Calls on tables with other names, or with waits of their own. [`Claims::new`] by default.
+    #[must_use]
+    pub fn claims(mut self, claims: Claims) -> Self {
+        self.claims = claims;
+        self
+    }
+
+    /// How a transaction begins, `BEGIN` by default: `BEGIN ISOLATION LEVEL SERIALIZABLE`.
+    ///
+    /// At REPEATABLE READ and above a heartbeat between the first statement and the end spoils the transaction
+    /// (PostgreSQL says that another one came first): the request is answered 503 and may be repeated. Keep
+    /// the work below a third of the lease there.
+    #[must_use]
+    pub fn begin_with(mut self, statement: &'static str) -> Self {
+        self.begin = statement;
+        self
+    }
+
+    /// Begins the transaction of this run. The extensions are the request's.
+    ///
+    /// # Errors
+    ///
+    /// [`BeginError`].
+    ///
+    /// # Cancellation
+    ///
+    /// The connection goes back to its pool; what was begun is rolled back.
+    pub async fn begin(&self, extensions: &Extensions) -> Result<RunTransaction, BeginError> {
+        let slot = extensions.get::<TransactionSlot>();
+        let slot = slot.ok_or(BeginError::NoRun)?;
+        slot.is_free().map_err(BeginError::NotLent)?;
+        let begun = self.pool.begin_with(self.begin).await;
+        let open = Open {
+            transaction: begun.map_err(|error| BeginError::Store(store_error(None, error)))?,
+            claims: self.claims.clone(),
+        };
+        let lent = slot.lend(open).map_err(BeginError::NotLent)?;
+        Ok(RunTransaction(lent))
+    }
+}
+
+/// The transaction of a run. Use `&mut *tx` as sqlx' executor. It has no commit: the layer commits when the
+/// handler has answered.
+pub struct RunTransaction(Lent<Open>);
+
+impl Deref for RunTransaction {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        &self.0.transaction
+    }
+}
+
+impl DerefMut for RunTransaction {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        &mut self.0.transaction
+    }
+}
+
+impl fmt::Debug for RunTransaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunTransaction").finish_non_exhaustive()
+    }
+}
+
+struct Open {
+    transaction: Transaction<'static, Postgres>,
+    claims: Claims,
+}
+
+impl Open {
+    async fn commit(mut self, finish: FinishRequest) -> Result<(), CommitError> {
+        let FinishRequest { owner, value, keep } = finish;
+        let finished = self
+            .claims
+            .finish_in(&mut self.transaction, owner, value, keep);
+        if let Err(error) = finished.await {
+            // Nothing was committed, whatever became of the statement.
+            let _ = self.transaction.rollback().await;
+            return Err(match error {
+                TransactionError::Lost => CommitError::Lost,
+                error => CommitError::RolledBack(error.into()),
+            });
+        }
+        let committed = self.transaction.commit().await;
+        committed.map_err(|error| match store_error(Some(&owner.key), error) {
+            error @ StoreError::Ambiguous(_) => CommitError::InDoubt(error.into()),
+            error => CommitError::RolledBack(error.into()),
+        })
+    }
+}
+
+impl OpenTransaction for Open {
+    fn commit_with(
+        self: Box<Self>,
+        finish: FinishRequest,
+    ) -> futures_util::future::BoxFuture<'static, Result<(), CommitError>> {
+        Box::pin(self.commit(finish))
+    }
+
+    fn roll_back(self: Box<Self>) -> futures_util::future::BoxFuture<'static, ()> {
+        Box::pin(async move {
+            // An error closes the connection, and the server rolls back.
+            let _ = self.transaction.rollback().await;
+        })
+    }
+}
+
+/// Why a handler got no transaction.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum BeginError {
+    /// No layer runs this request under a key: the request has none, or the application is wired wrongly.
+    NoRun,
+    /// The run has a transaction already, or is over.
+    NotLent(NotLent),
+    /// The database did not begin one.
+    Store(StoreError),
+}
+
+impl fmt::Display for BeginError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoRun => f.write_str(
+                "this handler runs with a business key only; if the request has one, put IdempotencyLayer around \
+                 the handler's route",
+            ),
+            Self::NotLent(why) => why.fmt(f),
+            Self::Store(_) => f.write_str("the database began no transaction"),
+        }
+    }
+}
+
+impl std::error::Error for BeginError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Store(error) => Some(error),
+            Self::NoRun | Self::NotLent(_) => None,
+        }
+    }
+}

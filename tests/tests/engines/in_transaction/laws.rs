@@ -1,0 +1,231 @@
+//! What is committed, and what is not.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use http_body_util::BodyExt;
+use system_tests::relay::Relay;
+use tokio::sync::Notify;
+use tower::ServiceExt;
+use tower_claim::Renewal;
+use tower_claim_sqlx::RunTransaction;
+
+use super::{SECOND, Shop, insert, order};
+
+struct Answer {
+    status: StatusCode,
+    replayed: bool,
+    body: String,
+}
+
+async fn send(app: &Router, key: &str) -> Answer {
+    let request = Request::post("/orders").header("idempotency-key", key);
+    let request = request.body(Body::from("coffee")).expect("a request");
+    let sent = app.clone().oneshot(request);
+    let sent = tokio::time::timeout(30 * SECOND, sent).await;
+    let response: Response = sent.expect("an answer in time").expect("an answer");
+    let (head, body) = response.into_parts();
+    let body = body.collect().await.expect("a whole body").to_bytes();
+    Answer {
+        status: head.status,
+        replayed: head.headers.contains_key("idempotent-replayed"),
+        body: String::from_utf8(body.to_vec()).expect("text"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_and_answer_are_committed_together() {
+    let shop = Shop::open().await;
+    let app = shop.orders(shop.layer());
+    let first = send(&app, "a").await;
+    assert_eq!((first.status, first.replayed), (StatusCode::CREATED, false));
+    assert_eq!(shop.rows().await, ["a"]);
+    let again = send(&app, "a").await;
+    assert_eq!((again.status, again.replayed), (StatusCode::CREATED, true));
+    assert_eq!(again.body, first.body);
+    assert_eq!(shop.rows().await, ["a"]);
+}
+
+/// What the handler writes, and then answers: the first time, and the second.
+async fn twice(
+    shop: &Shop,
+    answer: impl Fn() -> Response + Clone + Send + Sync + 'static,
+) -> [Answer; 2] {
+    let handler = async move |mut tx: RunTransaction| {
+        insert(&mut tx, "key", "tea").await;
+        answer()
+    };
+    let app = shop.app(shop.layer(), post(handler));
+    [send(&app, "key").await, send(&app, "key").await]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_is_kept_without_its_rows() {
+    let shop = Shop::open().await;
+    let refuse = || (StatusCode::UNPROCESSABLE_ENTITY, "sold out").into_response();
+    let [first, again] = twice(&shop, refuse).await;
+    assert_eq!(first.status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert!(again.replayed && again.body == "sold out");
+    assert!(shop.rows().await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failure_leaves_no_rows_and_a_repeat_runs() {
+    let shop = Shop::open().await;
+    let ran = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&ran);
+    let fails_first = move || match counted.fetch_add(1, Ordering::Relaxed) {
+        0 => StatusCode::BAD_GATEWAY.into_response(),
+        _ => "done".into_response(),
+    };
+    let [first, again] = twice(&shop, fails_first).await;
+    assert_eq!(first.status, StatusCode::BAD_GATEWAY);
+    assert_eq!((again.body.as_str(), again.replayed), ("done", false));
+    assert_eq!(shop.rows().await, ["key"], "of the second run only");
+    assert_eq!(ran.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_panic_leaves_no_rows_and_a_repeat_runs() {
+    let shop = Shop::open().await;
+    let ran = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&ran);
+    let panics_first = move || {
+        let nth = counted.fetch_add(1, Ordering::Relaxed);
+        assert!(nth > 0, "the handler panics");
+        "done".into_response()
+    };
+    let [first, again] = twice(&shop, panics_first).await;
+    assert_eq!(first.status, StatusCode::INTERNAL_SERVER_ERROR);
+    assert_eq!(again.body, "done");
+    assert_eq!(shop.rows().await, ["key"]);
+}
+
+/// A first run is paused past its lease, a second takes over. Whichever commits, the other cannot.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_was_taken_over_commits_nothing_and_gets_the_others_answer() {
+    let shop = Shop::open().await;
+    let (ran, wake) = (Arc::new(AtomicU32::new(0)), Arc::new(Notify::new()));
+    let (count, woken) = (Arc::clone(&ran), Arc::clone(&wake));
+    let handler = async move |mut tx: RunTransaction| {
+        let nth = count.fetch_add(1, Ordering::Relaxed);
+        let id = insert(&mut tx, &format!("run {nth}"), "tea").await;
+        if nth == 0 {
+            woken.notified().await;
+        }
+        format!("order {id}")
+    };
+    let lease = Duration::from_millis(300);
+    let layer = shop.layer().lease(lease).renewal(Renewal::Off);
+    let app = shop.app(layer, post(handler));
+    let paused = tokio::spawn({
+        let app = app.clone();
+        async move { send(&app, "key").await }
+    });
+    while ran.load(Ordering::Relaxed) == 0 {
+        tokio::task::yield_now().await;
+    }
+    // Refused as in progress until the lease has lapsed.
+    let second = loop {
+        let answer = send(&app, "key").await;
+        if answer.status != StatusCode::CONFLICT {
+            break answer;
+        }
+        tokio::time::sleep(lease / 10).await;
+    };
+    assert!(!second.replayed);
+    wake.notify_one();
+    let first = paused.await.expect("it does not panic");
+    assert_eq!(first.body, second.body, "one intent, one answer");
+    assert!(first.replayed);
+    assert_eq!(shop.rows().await, ["run 1"]);
+    assert_eq!(ran.load(Ordering::Relaxed), 2);
+}
+
+/// The connection breaks at the finish, or at the COMMIT, which arrived or did not. The record tells.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_without_an_answer_is_told_as_it_was() {
+    let shop = Shop::open().await;
+    let options = shop.pool.connect_options();
+    let server = format!("{}:{}", options.get_host(), options.get_port());
+    let relay = Arc::new(Relay::to(server));
+    let cut_off = shop.by_port(relay.port()).await;
+    let mut done = Vec::new();
+    // Requests that arrive after the handler's own: the finish is prepared, is run, and the COMMIT.
+    for (arrive, committed) in [(0, false), (2, false), (3, true)] {
+        let cutting = Arc::clone(&relay);
+        let cuts = async move |mut tx: RunTransaction| {
+            let id = insert(&mut tx, "key", "tea").await;
+            match arrive {
+                0 => cutting.cut(),
+                _ => cutting.cut_after(arrive - 1),
+            }
+            format!("order {id}")
+        };
+        let layer = cut_off.layer().lease(2 * SECOND);
+        let app = cut_off.app(layer, post(cuts));
+        let key = format!("arrive-{arrive}");
+        let answer = send(&app, &key).await;
+        assert!(!relay.call_off(), "the cut fell into the commit");
+        let healthy = shop.orders(shop.layer());
+        let again = send(&healthy, &key).await;
+        if committed {
+            assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);
+            assert!(again.replayed && again.body == answer.body);
+            done.push("key".to_owned());
+        } else {
+            assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
+            assert!(!again.replayed, "nothing was done, so it runs");
+            assert_eq!(again.status, StatusCode::CREATED);
+            done.push(key);
+        }
+        assert_eq!(shop.rows().await, done);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_that_is_kept_back_is_not_committed() {
+    let shop = Shop::open().await;
+    let leak = async |mut tx: RunTransaction| {
+        insert(&mut tx, "key", "tea").await;
+        tokio::spawn(async move {
+            tokio::time::sleep(SECOND / 2).await;
+            drop(tx);
+        });
+        "done"
+    };
+    let app = shop.app(shop.layer(), post(leak));
+    let answer = send(&app, "key").await;
+    assert_eq!(
+        answer.status,
+        StatusCode::SERVICE_UNAVAILABLE,
+        "{}",
+        answer.body
+    );
+    let again = send(&shop.orders(shop.layer()), "key").await;
+    assert_eq!((again.status, again.replayed), (StatusCode::CREATED, false));
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(shop.rows().await, ["key"], "of the second run only");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_key_there_is_no_transaction_and_without_a_database_no_run() {
+    let shop = Shop::open().await;
+    let app = shop.orders(shop.layer());
+    let request = Request::post("/orders")
+        .body(Body::empty())
+        .expect("a request");
+    let answer = app.oneshot(request).await.expect("an answer");
+    assert_eq!(answer.status(), StatusCode::BAD_REQUEST);
+
+    shop.pool.close().await;
+    let app = shop.app(shop.layer(), post(order));
+    let answer = send(&app, "key").await;
+    assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
+}

@@ -1,0 +1,138 @@
+//! Orders whose rows and answers are committed together: claimed outside of the handler's transaction, finished
+//! inside it.
+
+mod crash;
+mod laws;
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::FromRef;
+use axum::routing::{MethodRouter, post};
+use sqlx::PgPool;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use system_tests::servers::Postgres;
+use tower_claim_postgres::{Names, PostgresStore};
+use tower_claim_sqlx::{Claims, RunTransaction, Transactions};
+use tower_idempotency::{IdempotencyBuilder, IdempotencyLayer};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A shop in a schema of its own.
+#[derive(Clone)]
+struct Shop {
+    url: String,
+    schema: String,
+    store: PostgresStore,
+    pool: PgPool,
+    transactions: Transactions,
+}
+
+impl FromRef<Shop> for Transactions {
+    fn from_ref(shop: &Shop) -> Self {
+        shop.transactions.clone()
+    }
+}
+
+impl Shop {
+    /// A new one, on the server that these tests share.
+    async fn open() -> Self {
+        static SERVER: OnceLock<Postgres> = OnceLock::new();
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let url = SERVER.get_or_init(Postgres::start).url();
+        let schema = format!("shop_{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let builder = PostgresStore::builder().url(&url).schema(&schema);
+        builder.migrate().await.expect("tables are made");
+        let shop = Self::at(url, schema).await;
+        sqlx::query(
+            "create table orders (id serial primary key, key text not null, item text not null)",
+        )
+        .execute(&shop.pool)
+        .await
+        .expect("a table");
+        shop
+    }
+
+    /// One that is there.
+    async fn at(url: String, schema: String) -> Self {
+        let store = PostgresStore::builder().url(&url).schema(&schema);
+        let store = store.connect().await.expect("it connects");
+        let pool = pool(&url, &schema, None).await;
+        Self {
+            transactions: transactions(&pool, &schema),
+            url,
+            schema,
+            store,
+            pool,
+        }
+    }
+
+    /// The same shop, its transactions by another port of loopback.
+    async fn by_port(&self, port: u16) -> Self {
+        let pool = pool(&self.url, &self.schema, Some(port)).await;
+        Self {
+            transactions: transactions(&pool, &self.schema),
+            ..self.clone()
+        }
+    }
+
+    fn layer(&self) -> IdempotencyBuilder {
+        IdempotencyLayer::builder(self.store.clone()).one_tenant()
+    }
+
+    fn app(&self, layer: IdempotencyBuilder, handler: MethodRouter<Shop>) -> Router {
+        let layer = layer.build().expect("good settings");
+        let orders = Router::new().route("/orders", handler.layer(layer));
+        orders.with_state(self.clone())
+    }
+
+    /// An app that orders what the body says, under the request's key.
+    fn orders(&self, layer: IdempotencyBuilder) -> Router {
+        self.app(layer, post(order))
+    }
+
+    /// The keys of all orders.
+    async fn rows(&self) -> Vec<String> {
+        let rows = sqlx::query_scalar("select key from orders order by id");
+        rows.fetch_all(&self.pool).await.expect("rows")
+    }
+}
+
+async fn pool(url: &str, schema: &str, port: Option<u16>) -> PgPool {
+    let options: PgConnectOptions = url.parse().expect("a URL");
+    let mut options = options.options([("search_path", schema)]);
+    if let Some(port) = port {
+        options = options.host("127.0.0.1").port(port);
+    }
+    let pool = PgPoolOptions::new().acquire_timeout(10 * SECOND);
+    pool.connect_with(options).await.expect("it connects")
+}
+
+fn transactions(pool: &PgPool, schema: &str) -> Transactions {
+    let names = Names::new(schema, "").expect("a name");
+    Transactions::new(pool.clone()).claims(Claims::named(&names))
+}
+
+/// Writes an order; answers its number.
+async fn insert(tx: &mut RunTransaction, key: &str, item: &str) -> i32 {
+    let query = sqlx::query_scalar("insert into orders (key, item) values ($1, $2) returning id");
+    let id = query.bind(key).bind(item).fetch_one(&mut **tx).await;
+    id.expect("a row")
+}
+
+/// The handler that a user writes.
+async fn order(
+    run: tower_idempotency::IdempotentRun,
+    mut tx: RunTransaction,
+    item: String,
+) -> (axum::http::StatusCode, String) {
+    let id = insert(
+        &mut tx,
+        run.key().as_client_text().unwrap_or_default(),
+        &item,
+    )
+    .await;
+    (axum::http::StatusCode::CREATED, format!("order {id}"))
+}
