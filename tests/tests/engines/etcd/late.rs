@@ -5,7 +5,9 @@ use std::time::Duration;
 use etcd_client::{Client, Compare, CompareOp, PutOptions, Txn, TxnOp};
 use futures_util::future::join_all;
 use system_tests::relay::{Relay, Way};
-use tower_claim::store::{ClaimRequest, Claimed, Release, ReleaseRequest, State};
+use tower_claim::store::{
+    Beat, ClaimRequest, Claimed, Marked, Release, ReleaseRequest, Renewed, State,
+};
 use tower_claim::{ClaimStore, Settings, Token};
 use tower_claim_etcd::EtcdStore;
 
@@ -129,6 +131,59 @@ async fn a_claim_that_arrives_after_its_release_holds_nothing() {
     }
     assert!(in_doubt > 0, "no claim was caught under way");
     assert!(denied > 0, "every claim had come through");
+}
+
+/// The hold lapses between the look and the write: what was decided by the look must not be written.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mark_or_a_beat_that_arrives_after_the_lapse_changes_nothing() {
+    let prefix = prefix();
+    let direct = store_on(endpoints(server()), &prefix).await;
+    let tries = (0..32).map(async |nth| {
+        let relay = Relay::to(server().addresses()[0].clone());
+        let builder = EtcdStore::builder().endpoints([format!("http://{}", relay.address())]);
+        let limit = Duration::from_secs(12);
+        let builder = builder.prefix(&prefix).call_timeout(limit);
+        let through = builder.connect().await.expect("etcd answers");
+        let owner = hold(&direct, key(), Duration::from_secs(2)).await;
+        let look = async || {
+            let seen = direct.peek(owner.key).await.expect("etcd answers");
+            seen.expect("its unfinished keep is a day")
+        };
+        let trouble = async {
+            tokio::time::sleep(Duration::from_micros(nth / 2 * 250)).await;
+            relay.set(Way::Freeze);
+            // What has passed the relay is applied by now.
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            let before = look().await;
+            super::bench::until("the lapse", async || look().await.lapsed).await;
+            relay.set(Way::Pass);
+            before
+        };
+        let (beat, before) = if nth % 2 == 0 {
+            let (answer, before) = tokio::join!(through.mark(owner), trouble);
+            let yes = answer.expect("etcd answers") == Marked::Marked;
+            assert_eq!(yes, before.marked, "{nth}: marked after the lapse");
+            (false, before)
+        } else {
+            let beats = [Beat { owner, progress: 7 }];
+            let (answers, before) = tokio::join!(through.renew(&beats), trouble);
+            let answers = answers.expect("etcd answers");
+            let yes = matches!(answers[..], [Renewed::Renewed { .. }]);
+            assert_eq!(yes, before.progress == 7, "{nth}: {answers:?}");
+            (true, before)
+        };
+        let after = look().await;
+        assert_eq!(after.marked, before.marked, "{nth}");
+        assert_eq!(after.progress, before.progress, "{nth}");
+        assert!(after.lapsed, "{nth}: it lives again");
+        let was_late = !before.marked && before.progress == 0;
+        (beat, was_late)
+    });
+    let all = join_all(tries).await;
+    for beat in [false, true] {
+        let late = all.iter().filter(|one| **one == (beat, true)).count();
+        assert!(late > 0, "every call had come through");
+    }
 }
 
 /// The nonce is remembered longer than any copy may be under way, though its hold was over at once.
