@@ -61,10 +61,15 @@ async fn a_server_that_is_not_there_or_takes_no_writes_is_told_in_one_line() {
 }
 
 /// A port where something takes connections and does this with each.
-fn stranger(meet: impl Fn(TcpStream) + Send + 'static) -> u16 {
+fn stranger(meet: impl Fn(TcpStream) + Clone + Send + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("bound").port();
-    std::thread::spawn(move || listener.incoming().flatten().for_each(meet));
+    std::thread::spawn(move || {
+        for socket in listener.incoming().flatten() {
+            let meet = meet.clone();
+            std::thread::spawn(move || meet(socket));
+        }
+    });
     port
 }
 

@@ -159,16 +159,16 @@ async fn a_stale_write_cannot_commit_and_is_not_overtaken() -> Outcome {
 #[tokio::test]
 async fn beats_that_meet_the_locked_record_are_doubt_not_loss() -> Outcome {
     let shop = Shop::open(4).await?;
-    let terms = Terms::builder(SECOND * 2).build()?;
+    let terms = Terms::builder(SECOND * 4).build()?;
     let claim = shop.claim(key("a"), &terms).await?;
     let mut tx = shop.pool.begin().await?;
     shop.claims.still_held_in(&mut tx, claim.owner()).await?;
     write(&mut tx).await?;
     // Past the first beats, which are due at a third.
-    tokio::time::sleep(SECOND * 12 / 10).await;
+    tokio::time::sleep(SECOND * 24 / 10).await;
     assert_eq!(claim.check(), Ok(()));
     tx.commit().await?;
-    tokio::time::sleep(SECOND * 2).await;
+    tokio::time::sleep(SECOND * 4).await;
     assert_eq!(claim.check(), Ok(()), "renewed since");
 
     let short = Terms::builder(SECOND / 20).renewal(Renewal::Off).build()?;
