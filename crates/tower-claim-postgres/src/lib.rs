@@ -38,6 +38,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#[cfg(feature = "axum")]
+mod axum;
 mod builder;
 mod calls;
 mod connect;
@@ -48,6 +50,7 @@ mod migrate;
 mod names;
 mod protocol;
 mod roll_back;
+mod run;
 mod self_test;
 pub mod statement;
 mod store;
@@ -58,6 +61,7 @@ pub use builder::PostgresStoreBuilder;
 pub use error::ConnectError;
 pub use names::Names;
 pub use roll_back::TransactionError;
+pub use run::{RunTransaction, Transactions};
 pub use store::{PostgresStore, Purged};
 
 /// Its examples run as tests.

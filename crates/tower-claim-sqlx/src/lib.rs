@@ -9,6 +9,8 @@
 //!   was admitted, and keeps newer ones out until your transaction ends.
 //! - **A loser does not wait.** [`claim_in`](Claims::claim_in) answers `Busy` where another transaction is at
 //!   the key, and leaves yours alive.
+//! - **Behind an idempotency layer the layer commits.** A handler takes a [`RunTransaction`], writes and answers:
+//!   rows and answer are committed together, or neither is ([`Transactions`]).
 //! - *Not*: a store. Claiming, heartbeats, waiting and purging are `PostgresStore`'s, over connections of its
 //!   own. Both see the same claims.
 //!
@@ -43,10 +45,10 @@ mod row;
 mod run;
 
 pub use calls::Claims;
-pub use run::{BeginError, RunTransaction, Transactions};
+pub use run::{RunTransaction, Transactions};
 pub use tower_claim_postgres::TransactionError;
 
 /// Its examples run as tests.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "axum"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

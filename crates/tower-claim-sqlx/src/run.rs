@@ -3,11 +3,12 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
+use futures_util::future::BoxFuture;
 use http::Extensions;
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use tower_claim::StoreError;
 use tower_claim::store::FinishRequest;
-use tower_claim::transaction::{CommitError, Lent, NotLent, OpenTransaction, TransactionSlot};
+use tower_claim::transaction::{BeginError, CommitError, Lent, OpenTransaction, TransactionSlot};
 use tower_claim_postgres::TransactionError;
 
 use crate::Claims;
@@ -87,14 +88,13 @@ impl Transactions {
     pub async fn begin(&self, extensions: &Extensions) -> Result<RunTransaction, BeginError> {
         let slot = extensions.get::<TransactionSlot>();
         let slot = slot.ok_or(BeginError::NoRun)?;
-        slot.is_free().map_err(BeginError::NotLent)?;
+        slot.is_free()?;
         let begun = self.pool.begin_with(self.begin).await;
         let open = Open {
             transaction: begun.map_err(|error| BeginError::Store(store_error(None, error)))?,
             claims: self.claims.clone(),
         };
-        let lent = slot.lend(open).map_err(BeginError::NotLent)?;
-        Ok(RunTransaction(lent))
+        Ok(RunTransaction(slot.lend(open)?))
     }
 }
 
@@ -153,48 +153,14 @@ impl OpenTransaction for Open {
     fn commit_with(
         self: Box<Self>,
         finish: FinishRequest,
-    ) -> futures_util::future::BoxFuture<'static, Result<(), CommitError>> {
+    ) -> BoxFuture<'static, Result<(), CommitError>> {
         Box::pin(self.commit(finish))
     }
 
-    fn roll_back(self: Box<Self>) -> futures_util::future::BoxFuture<'static, ()> {
+    fn roll_back(self: Box<Self>) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             // An error closes the connection, and the server rolls back.
             let _ = self.transaction.rollback().await;
         })
-    }
-}
-
-/// Why a handler got no transaction.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum BeginError {
-    /// No layer runs this request under a key: the request has none, or the application is wired wrongly.
-    NoRun,
-    /// The run has a transaction already, or is over.
-    NotLent(NotLent),
-    /// The database did not begin one.
-    Store(StoreError),
-}
-
-impl fmt::Display for BeginError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoRun => f.write_str(
-                "this handler runs with a business key only; if the request has one, put IdempotencyLayer around \
-                 the handler's route",
-            ),
-            Self::NotLent(why) => why.fmt(f),
-            Self::Store(_) => f.write_str("the database began no transaction"),
-        }
-    }
-}
-
-impl std::error::Error for BeginError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Store(error) => Some(error),
-            Self::NoRun | Self::NotLent(_) => None,
-        }
     }
 }

@@ -13,6 +13,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::OwnedMutexGuard;
 
 use crate::store::FinishRequest;
+use crate::{Code, Refusal, StoreError};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -201,6 +202,59 @@ impl fmt::Display for StillLent {
 }
 
 impl std::error::Error for StillLent {}
+
+/// Why a handler got no transaction.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum BeginError {
+    /// No layer runs this request under a key: the request has none, or the application is wired wrongly.
+    NoRun,
+    /// The run has a transaction already, or is over.
+    NotLent(NotLent),
+    /// The database did not begin one.
+    Store(StoreError),
+}
+
+impl BeginError {
+    /// What the caller is told: `key-missing`, or `store-unavailable`, after which a repeat runs. A handler
+    /// that asks twice is a mistake of the program, and told as if it had panicked.
+    pub fn to_refusal(&self) -> Refusal {
+        let code = match self {
+            Self::NoRun => Code::KeyMissing,
+            Self::NotLent(_) => Code::HandlerPanicked,
+            Self::Store(_) => Code::StoreUnavailable,
+        };
+        Refusal::new(code).with_detail(self.to_string())
+    }
+}
+
+impl fmt::Display for BeginError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoRun => f.write_str(
+                "this handler runs with a business key only; if the request has one, put IdempotencyLayer around \
+                 the handler's route",
+            ),
+            Self::NotLent(why) => why.fmt(f),
+            Self::Store(_) => f.write_str("the database began no transaction"),
+        }
+    }
+}
+
+impl std::error::Error for BeginError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Store(error) => Some(error),
+            Self::NoRun | Self::NotLent(_) => None,
+        }
+    }
+}
+
+impl From<NotLent> for BeginError {
+    fn from(why: NotLent) -> Self {
+        Self::NotLent(why)
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -18,13 +18,13 @@ use tower_claim_sqlx::RunTransaction;
 
 use super::{SECOND, Shop, insert, order};
 
-struct Answer {
-    status: StatusCode,
-    replayed: bool,
-    body: String,
+pub struct Answer {
+    pub status: StatusCode,
+    pub replayed: bool,
+    pub body: String,
 }
 
-async fn send(app: &Router, key: &str) -> Answer {
+pub async fn send(app: &Router, key: &str) -> Answer {
     let request = Request::post("/orders").header("idempotency-key", key);
     let request = request.body(Body::from("coffee")).expect("a request");
     let sent = app.clone().oneshot(request);

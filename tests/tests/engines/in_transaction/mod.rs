@@ -1,6 +1,7 @@
 //! Orders whose rows and answers are committed together: claimed outside of the handler's transaction, finished
 //! inside it.
 
+mod by_tokio_postgres;
 mod crash;
 mod laws;
 

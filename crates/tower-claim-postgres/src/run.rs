@@ -1,0 +1,184 @@
+//! A transaction that is lent to a handler, and ended by the layer around it.
+
+use std::fmt;
+use std::ops::Deref;
+
+use deadpool_postgres::{Object, Pool};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use http::Extensions;
+use tokio_postgres::Client;
+use tower_claim::StoreError;
+use tower_claim::store::FinishRequest;
+use tower_claim::transaction::{BeginError, CommitError, Lent, OpenTransaction, TransactionSlot};
+
+use crate::error::of_statement;
+use crate::{PostgresStore, TransactionError};
+
+/// Transactions for handlers behind an idempotency layer over [`PostgresStore`]: **rows and answer are committed
+/// together, or neither is**, and a run that was taken over commits nothing. Clones share the pool.
+///
+/// The handler takes a [`RunTransaction`], writes, and answers; it neither finishes nor commits. Then the layer:
+///
+/// | The handler | and the transaction | the next request with the key |
+/// |---|---|---|
+/// | answers below 400 | is committed, with the answer in it, before the first byte leaves | is replayed the answer |
+/// | answers a 4xx that is kept | is rolled back; the answer is kept | is replayed the answer |
+/// | answers what is not kept (5xx, `NoEffect`), fails, panics | is rolled back | runs |
+/// | was taken over by another run | is rolled back | gets the other run's answer, as this caller does |
+/// | dies at any point | is rolled back by the server | runs, after one lease; or, died after the commit: is replayed the answer |
+///
+/// Where the answer to the commit is missing, the layer asks the record before it answers.
+///
+/// ```no_run
+/// # async fn example(
+/// #     store: tower_claim_postgres::PostgresStore, pool: deadpool_postgres::Pool, parts: http::request::Parts,
+/// # ) -> Result<(), Box<dyn std::error::Error>> {
+/// use tower_claim_postgres::Transactions;
+///
+/// let transactions = Transactions::new(store, pool);
+/// let tx = transactions.begin(&parts.extensions).await?; // with axum: an extractor, feature `axum`
+/// tx.execute("insert into orders (item) values ('coffee')", &[]).await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Transactions {
+    store: PostgresStore,
+    pool: Pool,
+    begin: &'static str,
+}
+
+impl Transactions {
+    /// Transactions on connections of this pool, at the server's default level (READ COMMITTED). The pool is of
+    /// the database that the store keeps its tables in.
+    pub fn new(store: PostgresStore, pool: Pool) -> Self {
+        Self {
+            store,
+            pool,
+            begin: "BEGIN",
+        }
+    }
+
+    /// How a transaction begins, `BEGIN` by default: `BEGIN ISOLATION LEVEL SERIALIZABLE`.
+    ///
+    /// At REPEATABLE READ and above a heartbeat between the first statement and the end spoils the transaction
+    /// (PostgreSQL says that another one came first): the request is answered 503 and may be repeated. Keep
+    /// the work below a third of the lease there.
+    #[must_use]
+    pub fn begin_with(mut self, statement: &'static str) -> Self {
+        self.begin = statement;
+        self
+    }
+
+    /// Begins the transaction of this run. The extensions are the request's. Waits for a connection as long as
+    /// the pool is set to.
+    ///
+    /// # Errors
+    ///
+    /// [`BeginError`].
+    ///
+    /// # Cancellation
+    ///
+    /// The connection goes back to its pool; what was begun is rolled back.
+    pub async fn begin(&self, extensions: &Extensions) -> Result<RunTransaction, BeginError> {
+        let slot = extensions.get::<TransactionSlot>();
+        let slot = slot.ok_or(BeginError::NoRun)?;
+        slot.is_free()?;
+        let client = self.pool.get().await;
+        let client = client.map_err(|error| BeginError::Store(StoreError::unavailable(error)))?;
+        // Dropped from here on, it rolls back.
+        let open = Open {
+            store: self.store.clone(),
+            client,
+            is_over: false,
+        };
+        let begun = open.client.batch_execute(self.begin).await;
+        begun.map_err(|error| BeginError::Store(of_statement(error, None)))?;
+        Ok(RunTransaction(slot.lend(open)?))
+    }
+}
+
+impl fmt::Debug for Transactions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transactions")
+            .field("store", &self.store)
+            .field("begin", &self.begin)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The transaction of a run: a client whose statements are part of it. Do not end it: the layer does, when the
+/// handler has answered.
+pub struct RunTransaction(Lent<Open>);
+
+impl Deref for RunTransaction {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.0.client
+    }
+}
+
+impl fmt::Debug for RunTransaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunTransaction").finish_non_exhaustive()
+    }
+}
+
+struct Open {
+    store: PostgresStore,
+    client: Object,
+    is_over: bool,
+}
+
+impl Open {
+    async fn commit(mut self, finish: FinishRequest) -> Result<(), CommitError> {
+        let FinishRequest { owner, value, keep } = finish;
+        let client: &Client = &self.client;
+        if let Err(error) = self.store.finish_in(client, owner, value, keep).await {
+            // Nothing was committed, whatever became of the statement.
+            self.end("ROLLBACK").await.ok();
+            return Err(match error {
+                TransactionError::Lost => CommitError::Lost,
+                error => CommitError::RolledBack(error.into()),
+            });
+        }
+        let committed = self.end("COMMIT").await;
+        committed.map_err(|error| match of_statement(error, Some(&owner.key)) {
+            error @ StoreError::Ambiguous(_) => CommitError::InDoubt(error.into()),
+            error => CommitError::RolledBack(error.into()),
+        })
+    }
+
+    async fn end(&mut self, statement: &str) -> Result<(), tokio_postgres::Error> {
+        let ended = self.client.batch_execute(statement).await;
+        self.is_over = ended.is_ok();
+        ended
+    }
+}
+
+impl OpenTransaction for Open {
+    fn commit_with(
+        self: Box<Self>,
+        finish: FinishRequest,
+    ) -> BoxFuture<'static, Result<(), CommitError>> {
+        Box::pin(self.commit(finish))
+    }
+
+    fn roll_back(mut self: Box<Self>) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            // Not answered, it is sent again by the drop.
+            self.end("ROLLBACK").await.ok();
+        })
+    }
+}
+
+/// The connection goes back to its pool, whose next user must find no open transaction: the first poll sends
+/// the statement, ahead of all that follows on the connection.
+impl Drop for Open {
+    fn drop(&mut self) {
+        if !self.is_over {
+            let _ = self.client.batch_execute("ROLLBACK").now_or_never();
+        }
+    }
+}
