@@ -18,17 +18,8 @@ use crate::{PostgresStore, TransactionError};
 /// Transactions for handlers behind an idempotency layer over [`PostgresStore`]: **rows and answer are committed
 /// together, or neither is**, and a run that was taken over commits nothing. Clones share the pool.
 ///
-/// The handler takes a [`RunTransaction`], writes, and answers; it neither finishes nor commits. Then the layer:
-///
-/// | The handler | and the transaction | the next request with the key |
-/// |---|---|---|
-/// | answers below 400 | is committed, with the answer in it, before the first byte leaves | is replayed the answer |
-/// | answers a 4xx that is kept | is rolled back; the answer is kept | is replayed the answer |
-/// | answers what is not kept (5xx, `NoEffect`), fails, panics | is rolled back | runs |
-/// | was taken over by another run | is rolled back | gets the other run's answer, as this caller does |
-/// | dies at any point | is rolled back by the server | runs, after one lease; or, died after the commit: is replayed the answer |
-///
-/// Where the answer to the commit is missing, the layer asks the record before it answers.
+/// The handler takes a [`RunTransaction`], writes, and answers; it neither finishes nor commits. What the layer
+/// then does, and what a crash leaves: the table of [`tower_claim::transaction`].
 ///
 /// ```no_run
 /// # async fn example(

@@ -9,7 +9,8 @@ use tower_claim::http::is_grpc;
 use crate::{RunTransaction, Transactions};
 
 /// From the [`Transactions`] in the state. Refused with 400 `key-missing` where no layer runs the request, 503
-/// `store-unavailable` where the database begins none: nothing is kept then, and a repeat runs.
+/// `store-unavailable` where the database begins none: nothing is kept then, and a repeat runs. A second one in
+/// one run is a mistake of the program: 500.
 impl<S> FromRequestParts<S> for RunTransaction
 where
     Transactions: FromRef<S>,

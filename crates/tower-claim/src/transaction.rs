@@ -4,7 +4,18 @@
 //! together, or neither is. But the result is the handler's *answer*, which exists when the handler is done,
 //! and only the layer around it can put it in. So the layer lays out a [`TransactionSlot`], an engine's crate
 //! lends the handler a transaction by it, and when the handler has answered the layer takes it back and
-//! [ends](OpenTransaction::commit_with) it.
+//! [ends](OpenTransaction::commit_with) it. The handler writes, and answers; it neither finishes nor commits:
+//!
+//! | The handler | and the transaction | the next request with the key |
+//! |---|---|---|
+//! | answers below 400 | is committed, with the answer in it, before the first byte leaves | is replayed the answer |
+//! | answers a 4xx that is kept | is rolled back; the answer is kept | is replayed the answer |
+//! | answers what is not kept (5xx), fails, panics | is rolled back | runs |
+//! | was taken over by another run | is rolled back | gets the other run's answer, as this caller does |
+//! | dies at any point | is rolled back by the server | runs, after one lease; or, died after the commit: is replayed the answer |
+//!
+//! Where the answer to the commit is missing, the layer asks the record before it answers. Past the point of no
+//! return a commit that fails leaves the outcome unknown: there is more than rows then.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

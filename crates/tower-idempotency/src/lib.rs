@@ -65,6 +65,9 @@
 //! 5. Its answer is an outcome to keep, or not ([`default_outcome`], [`NoEffect`]; never a refusal of a layer inside). What is kept is recorded
 //!    first and sent then; a body of unknown length streams out while it is kept, and only its end waits.
 //!
+//! A handler may write in a transaction that this layer commits, with the answer in it: see
+//! [`tower_claim::transaction`], and the PostgreSQL crates, which lend it.
+//!
 //! # Refusals
 //!
 //! Problem documents (RFC 9457), trailers where the request is gRPC: `key-missing`, `key-invalid`,

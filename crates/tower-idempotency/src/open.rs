@@ -180,11 +180,7 @@ impl OpenRun {
                 );
                 Some(self.shared.refused(refusal).into())
             }
-            Settled::Unknown => Some(
-                self.shared
-                    .refused(Refusal::new(Code::OutcomeUnknown))
-                    .into(),
-            ),
+            Settled::Unknown => Some(self.shared.unknown()),
         }
     }
 

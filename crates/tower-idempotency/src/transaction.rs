@@ -4,7 +4,7 @@ use std::pin::pin;
 
 use futures_util::future::{BoxFuture, Either, select};
 use tower_claim::store::{FinishRequest, Value};
-use tower_claim::transaction::{CommitError, OpenTransaction, StillLent};
+use tower_claim::transaction::{CommitError, NotLent, OpenTransaction, StillLent};
 use tower_claim::{Claim, Finishing, Settled as InTheEnd};
 
 use crate::open::{OpenRun, Settled};
@@ -12,7 +12,7 @@ use crate::open::{OpenRun, Settled};
 impl OpenRun {
     /// Whether the handler took a transaction: then nothing of its answer may go out before the commit.
     pub(crate) fn is_in_transaction(&self) -> bool {
-        self.transaction.is_free().is_err()
+        self.transaction.is_free() == Err(NotLent::Second)
     }
 
     /// Rolls back what the handler wrote, if it wrote in a transaction. Its answer may be an outcome all the
@@ -67,10 +67,7 @@ impl OpenRun {
         match finishing.in_doubt().await {
             Ok(InTheEnd::Committed) => Settled::Stands,
             Ok(InTheEnd::RolledBack) => self.rolled_back(),
-            Ok(_) | Err(_) => {
-                self.shared.counters.unconfirmed.add();
-                Settled::Unknown
-            }
+            Ok(_) | Err(_) => Settled::Unknown,
         }
     }
 
@@ -82,9 +79,14 @@ impl OpenRun {
         self.rolled_back()
     }
 
+    /// The rows are gone; but past the point of no return there is more than rows.
     fn rolled_back(&self) -> Settled {
         self.shared.counters.released.add();
-        Settled::RolledBack
+        if self.run.would_be_unknown() {
+            Settled::Unknown
+        } else {
+            Settled::RolledBack
+        }
     }
 
     /// `None` where there is no answer within one lease.

@@ -11,8 +11,9 @@ use futures_util::future::{Either, join_all, select};
 use http::StatusCode;
 use rustix::process::{Pid, Signal, kill_process};
 use system_tests::client::post;
+use system_tests::servers::Leash;
 
-use super::{SECOND, Shop};
+use super::{SECOND, Shop, until};
 
 /// Requests under way when their process is killed.
 const ABORTED: usize = 500;
@@ -42,6 +43,8 @@ fn some_keys(name: &str) -> Vec<String> {
 
 /// A shop in a process of its own.
 struct Victim {
+    /// Also where the test fails.
+    _leash: Leash,
     process: Child,
     address: SocketAddr,
 }
@@ -62,7 +65,11 @@ impl Victim {
             address.parse().ok()
         });
         let address = address.expect("it says where it listens");
-        Self { process, address }
+        Self {
+            _leash: Leash::on(process.id()),
+            process,
+            address,
+        }
     }
 
     /// While its answers are waited for.
@@ -70,11 +77,6 @@ impl Victim {
         let id = i32::try_from(self.process.id()).ok();
         let id = id.and_then(Pid::from_raw).expect("a process");
         kill_process(id, Signal::KILL).expect("it runs");
-    }
-
-    fn kill(mut self) {
-        self.process.kill().expect("not waited for yet");
-        self.process.wait().expect("it ends");
     }
 
     /// The answer, if there was one.
@@ -95,15 +97,19 @@ impl Victim {
 
     /// Its first run may have died a moment ago; on a busy machine the store may be late.
     async fn order_in_the_end(&self, key: &str) {
-        loop {
-            match self.order(key).await {
-                Some((StatusCode::CREATED, _)) => return,
-                Some((StatusCode::CONFLICT | StatusCode::SERVICE_UNAVAILABLE, _)) => {
-                    tokio::time::sleep(SECOND / 5).await;
-                }
-                other => panic!("{key}: {other:?}"),
-            }
-        }
+        until(key, async || match self.order(key).await {
+            Some((StatusCode::CREATED, _)) => true,
+            Some((StatusCode::CONFLICT | StatusCode::SERVICE_UNAVAILABLE, _)) => false,
+            other => panic!("{key}: {other:?}"),
+        })
+        .await;
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }
 
@@ -130,7 +136,7 @@ async fn of_five_hundred_killed_requests_each_ordered_once() {
                 orders.await
             }
         };
-        victim.kill();
+        drop(victim);
         for (key, answer) in first.chain(keys.into_iter().zip(answers)) {
             match answer {
                 Some((StatusCode::CREATED, body)) => answered.push((key, body)),
@@ -156,7 +162,7 @@ async fn of_five_hundred_killed_requests_each_ordered_once() {
     let patient = cut_off.iter().map(|key| survivor.order_in_the_end(key));
     let patient = futures_util::stream::iter(patient).buffer_unordered(16);
     patient.collect::<Vec<()>>().await;
-    survivor.kill();
+    drop(survivor);
 
     let mut rows = shop.rows().await;
     rows.sort_unstable();

@@ -15,8 +15,9 @@ use tokio::sync::Notify;
 use tower::ServiceExt;
 use tower_claim::Renewal;
 use tower_claim_sqlx::RunTransaction;
+use tower_idempotency::IdempotentRun;
 
-use super::{SECOND, Shop, insert, order};
+use super::{SECOND, Shop, insert, order, until};
 
 pub struct Answer {
     pub status: StatusCode,
@@ -128,17 +129,19 @@ async fn a_run_that_was_taken_over_commits_nothing_and_gets_the_others_answer() 
         let app = app.clone();
         async move { send(&app, "key").await }
     });
-    while ran.load(Ordering::Relaxed) == 0 {
-        tokio::task::yield_now().await;
-    }
+    until("the first run has begun", async || {
+        ran.load(Ordering::Relaxed) > 0
+    })
+    .await;
     // Refused as in progress until the lease has lapsed.
-    let second = loop {
-        let answer = send(&app, "key").await;
-        if answer.status != StatusCode::CONFLICT {
-            break answer;
-        }
-        tokio::time::sleep(lease / 10).await;
-    };
+    let mut second = None;
+    until("the lease has lapsed", async || {
+        second =
+            Some(send(&app, "key").await).filter(|answer| answer.status != StatusCode::CONFLICT);
+        second.is_some()
+    })
+    .await;
+    let second = second.expect("an answer");
     assert!(!second.replayed);
     wake.notify_one();
     let first = paused.await.expect("it does not panic");
@@ -192,26 +195,45 @@ async fn a_commit_without_an_answer_is_told_as_it_was() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_transaction_that_is_kept_back_is_not_committed() {
     let shop = Shop::open().await;
-    let leak = async |mut tx: RunTransaction| {
+    let (let_go, gone) = (Arc::new(Notify::new()), Arc::new(AtomicU32::new(0)));
+    let (told, counted) = (Arc::clone(&let_go), Arc::clone(&gone));
+    let leak = async move |mut tx: RunTransaction| {
         insert(&mut tx, "key", "tea").await;
         tokio::spawn(async move {
-            tokio::time::sleep(SECOND / 2).await;
+            told.notified().await;
             drop(tx);
+            counted.fetch_add(1, Ordering::Relaxed);
         });
         "done"
     };
     let app = shop.app(shop.layer(), post(leak));
     let answer = send(&app, "key").await;
-    assert_eq!(
-        answer.status,
-        StatusCode::SERVICE_UNAVAILABLE,
-        "{}",
-        answer.body
-    );
+    let told = &answer.body;
+    assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{told}");
     let again = send(&shop.orders(shop.layer()), "key").await;
     assert_eq!((again.status, again.replayed), (StatusCode::CREATED, false));
-    tokio::time::sleep(SECOND).await;
+    let_go.notify_one();
+    until("it is let go", async || gone.load(Ordering::Relaxed) > 0).await;
     assert_eq!(shop.rows().await, ["key"], "of the second run only");
+}
+
+/// What was sent out before the point of no return is not rolled back with the rows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn past_the_point_of_no_return_a_lost_transaction_is_an_unknown_outcome() {
+    let shop = Shop::open().await;
+    let spoils = async |run: IdempotentRun, mut tx: RunTransaction| {
+        run.point_of_no_return().await.expect("marked");
+        // Whatever is wrong with a statement, no later one is taken.
+        let wrong = sqlx::query("select 1 / 0").execute(&mut *tx).await;
+        wrong.expect_err("refused");
+        "done"
+    };
+    let app = shop.app(shop.layer(), post(spoils));
+    for _ in 0..2 {
+        let answer = send(&app, "key").await;
+        assert_eq!(answer.status, StatusCode::CONFLICT);
+        assert!(answer.body.contains("outcome-unknown"), "{}", answer.body);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -137,3 +137,11 @@ async fn order(
     .await;
     (axum::http::StatusCode::CREATED, format!("order {id}"))
 }
+
+async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let late = tokio::time::Instant::now() + 20 * SECOND;
+    while !holds().await {
+        assert!(tokio::time::Instant::now() < late, "never: {what}");
+        tokio::time::sleep(SECOND / 50).await;
+    }
+}
