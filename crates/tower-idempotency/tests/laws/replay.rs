@@ -71,22 +71,23 @@ async fn an_answer_without_content_is_replayed() {
 async fn an_answer_of_unknown_length_is_kept_while_it_streams() {
     let app = App::new();
     let service = app.service();
-    let ask = post("/orders")
-        .key("k")
-        .flags("size=30&chunks=3&chunk_delay=100&nolen");
-    let start = tokio::time::Instant::now();
-    let response = service.clone().oneshot(ask.request()).await.unwrap();
-    let mut body = response.into_body();
-    let frame = body.frame().await.unwrap().unwrap();
-    assert_eq!(frame.into_data().unwrap().len(), 10);
-    assert_eq!(start.elapsed(), ms(0), "the first byte is not delayed");
-    ask.send(&service).await.assert_refused(409, "in-progress");
-    let rest = body.collect().await.unwrap().to_bytes();
-    assert_eq!((rest.len(), start.elapsed()), (20, ms(200)));
-    let replay = ask.send(&service).await;
-    assert!(replay.is_replay());
-    assert_eq!(replay.text(), "x".repeat(30));
-    assert_eq!(app.effects(), 1);
+    for status in [201, 422] {
+        let flags = format!("size=30&chunks=3&chunk_delay=100&nolen&status={status}");
+        let ask = post("/orders").key(&status.to_string()).flags(&flags);
+        let start = tokio::time::Instant::now();
+        let response = service.clone().oneshot(ask.request()).await.unwrap();
+        let mut body = response.into_body();
+        let frame = body.frame().await.unwrap().unwrap();
+        assert_eq!(frame.into_data().unwrap().len(), 10);
+        assert_eq!(start.elapsed(), ms(0), "the first byte is not delayed");
+        ask.send(&service).await.assert_refused(409, "in-progress");
+        let rest = body.collect().await.unwrap().to_bytes();
+        assert_eq!((rest.len(), start.elapsed()), (20, ms(200)));
+        let replay = ask.send(&service).await;
+        assert!(replay.is_replay());
+        assert_eq!(replay.text(), "x".repeat(30));
+    }
+    assert_eq!(app.effects(), 2);
 }
 
 #[tokio::test(start_paused = true)]
