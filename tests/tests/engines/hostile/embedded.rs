@@ -11,12 +11,15 @@ use system_tests::servers::Leash;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 use tower_claim::store::{Event, Promise, Value};
-use tower_claim::{Attempt, Clock, DynClaimStore, Key, Moment, Namespace, SystemClock, Token, Use};
+use tower_claim::{
+    Attempt, Clock, DynClaimStore, Key, LapsePolicy, Moment, Namespace, SystemClock, Terms, Token,
+    Use,
+};
 use tower_claim_redb::RedbStore;
 
-use super::Engine;
 use super::engines::redb::One;
 use super::scene::{ANSWER, Guard, Party, high_floor, named, unheard, within};
+use super::{Engine, Guarded, guards};
 use crate::suite::key;
 
 const FILE: &str = "HOSTILE_FILE";
@@ -34,7 +37,7 @@ fn opened(path: &Path, clock: &Wall) -> RedbStore {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_blocked_runtime_costs_no_lease() {
-    super::processes::blocked_runtime::<One>().await;
+    super::processes::blocked_runtime::<One>(One::connect).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -43,7 +46,7 @@ async fn when_everything_has_ended_nothing_is_kept_and_tokens_still_rise() {
 }
 
 /// The owner's process is killed in mid-lease, and the file opened anew: the hold has ended with its owner, who
-/// cannot come back; the result is there.
+/// cannot come back; the result is there, and so are the guard's marks. What nobody may take over is unknown.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_owner_leaves_a_key_that_is_claimable_at_once() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -83,7 +86,17 @@ async fn a_killed_owner_leaves_a_key_that_is_claimable_at_once() {
         (Promise::ClaimableAgain, false),
     ];
     named(&rival.store, Event::Restart, &seen);
+    for work in ["held for good", "past its return"] {
+        let asked = rival.try_take(known(work), &unheard()).await;
+        assert!(
+            matches!(asked, Ok(Attempt::Unknown(_))),
+            "{work}: {asked:?}"
+        );
+    }
+    let guard = One::guard(path.display().to_string()).await;
+    assert!(guards::stand(&*guard).await, "the marks are gone");
     drop(next);
+    drop(guard);
     One::close(&path).await;
 }
 
@@ -93,8 +106,15 @@ async fn the_process_to_be_killed() {
     let Ok(path) = std::env::var(FILE) else {
         return; // asked for by hand
     };
+    guards::mark(&*One::guard(path.clone()).await).await;
     let owner = Party::at::<One>(path).await;
     let terms = unheard();
+    let hold = Terms::builder(terms.lease()).on_lapse(LapsePolicy::Hold);
+    let hold = hold.build().expect("a lease long enough");
+    let _for_good = owner.take(known("held for good"), &hold, ANSWER).await;
+    let marked = owner.take(known("past its return"), &terms, ANSWER).await;
+    let clear = marked.point_of_no_return().await;
+    clear.expect("a clear yes");
     owner
         .finish(known("result"), &terms, Value::Kept("once".into()))
         .await;

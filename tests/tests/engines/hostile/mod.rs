@@ -16,8 +16,11 @@
 //! | connection cut between commit and reply; no reply at all | yes | yes | yes | no network |
 //! | claims dropped under way | yes | yes | yes | no network |
 //! | owner's runtime blocked for two leases | yes | yes | yes | yes |
+//! | the same, and the keeper has the user's connection alone | yes | a pool opens others | yes | no connection |
 //! | connections refused for a third of a lease | yes | yes | yes | no network |
 //! | owner's process killed | yes | yes | yes | its server as well: see above |
+//! | owner killed under `Hold`, or past its point of no return | with a disk that it waits for | yes | yes | yes: and its server |
+//! | the engine's own guard: server killed and started again | without a disk, and with one | yes | yes | yes: the owner's process |
 //! | owner's process paused until another has written | yes | yes | yes | two processes share no file |
 //! | everything has ended: nothing is kept | yes | yes | yes | yes |
 //! | row locked by a stranger for three leases; a pool of one | no rows | yes | no rows | no rows |
@@ -28,6 +31,7 @@ mod clock;
 mod embedded;
 mod engines;
 mod failover;
+mod guards;
 #[cfg(feature = "redis")]
 mod liar;
 #[cfg(feature = "redis")]
@@ -35,6 +39,7 @@ mod liars;
 mod losses;
 mod network;
 mod outages;
+mod past_return;
 #[cfg(feature = "postgres")]
 mod postgres_only;
 mod processes;
@@ -47,6 +52,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use system_tests::servers::MovedClock;
 use tower_claim::DynClaimStore;
+use tower_claim::store::DynFenceStore;
 
 /// An engine under test, and how to open a store on it.
 pub trait Engine: Send + Sync + Sized + 'static {
@@ -81,6 +87,12 @@ pub trait Engine: Send + Sync + Sized + 'static {
     fn forgets_within() -> Duration {
         Duration::from_secs(30)
     }
+}
+
+/// An engine that keeps a guard's marks as well.
+pub trait Guarded: Engine {
+    /// The guard at this address, with connections of its own.
+    fn guard(address: String) -> BoxFuture<'static, Arc<dyn DynFenceStore>>;
 }
 
 /// An engine with a server of its own: what may happen to that.
@@ -162,7 +174,12 @@ macro_rules! every_hour {
 
             #[tokio::test(flavor = "multi_thread")]
             async fn a_blocked_runtime_costs_no_lease_of_a_keeper_with_its_own_connections() {
-                processes::blocked_runtime::<E>().await;
+                processes::blocked_runtime::<E>(E::connect).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn the_engines_own_guard_forgets_over_a_kill_only_what_it_may() {
+                guards::killed::<E>().await;
             }
 
             #[tokio::test(flavor = "multi_thread")]
@@ -193,6 +210,40 @@ macro_rules! every_hour {
             #[tokio::test(flavor = "multi_thread")]
             #[ignore = "the other process of a test"]
             async fn the_process_to_be_paused() {
+                processes::to_be_paused::<E>().await;
+            }
+        }
+    };
+}
+
+/// The hours of engines that do not forget what they answered.
+macro_rules! past_return {
+    ($name:ident, $engine:ty) => {
+        mod $name {
+            use super::super::processes::Manner;
+            use super::super::*;
+
+            type E = $engine;
+
+            const OTHER: &str = concat!(
+                "hostile::never_twice::",
+                stringify!($name),
+                "::the_process_that_holds"
+            );
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn a_process_killed_under_hold_leaves_the_outcome_unknown() {
+                past_return::killed::<E>(OTHER, Manner::Hold).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn a_process_killed_past_its_point_of_no_return_leaves_the_outcome_unknown() {
+                past_return::killed::<E>(OTHER, Manner::Marked).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            #[ignore = "the other process of a test"]
+            async fn the_process_that_holds() {
                 processes::to_be_paused::<E>().await;
             }
         }
@@ -236,6 +287,51 @@ every_hour!(redis);
 every_hour!(postgres);
 #[cfg(feature = "etcd")]
 every_hour!(etcd);
+
+/// What is begun is never begun a second time.
+mod never_twice {
+    #[cfg(feature = "redis")]
+    past_return!(redis, engines::redis::Durable);
+    #[cfg(feature = "postgres")]
+    past_return!(postgres, engines::postgres::One);
+    #[cfg(feature = "etcd")]
+    past_return!(etcd, engines::etcd::One);
+}
+
+/// A keeper that has the user's connection alone. Not PostgreSQL: a keeper on a user's pool opens connections
+/// where it runs itself, and may beat on.
+mod shared_connection {
+    #[cfg(any(feature = "redis", feature = "etcd"))]
+    use super::{engines, processes::blocked_runtime};
+
+    #[cfg(feature = "redis")]
+    #[tokio::test(flavor = "multi_thread")]
+    async fn redis_stops_a_blocked_owner_before_the_next_one_writes() {
+        blocked_runtime::<engines::redis::One>(engines::redis::of_the_users).await;
+    }
+
+    #[cfg(feature = "etcd")]
+    #[tokio::test(flavor = "multi_thread")]
+    async fn etcd_stops_a_blocked_owner_before_the_next_one_writes() {
+        blocked_runtime::<engines::etcd::One>(engines::etcd::of_the_users).await;
+    }
+}
+
+/// Redis with a disk that it waits for.
+#[cfg(feature = "redis")]
+mod durable_redis {
+    use super::{engines::redis::Durable, guards, losses};
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_restart_forgets_nothing() {
+        losses::restart::<Durable>().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_guards_marks_outlive_a_kill() {
+        guards::killed::<Durable>().await;
+    }
+}
 
 /// Not etcd: it asks the kernel for the time itself.
 mod moved_clock {

@@ -1,24 +1,32 @@
 //! The owner's own process is blocked or paused.
 
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::BoxFuture;
 use rustix::process::{Pid, Signal, kill_process};
 use system_tests::servers::Leash;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
-use tower_claim::store::KeeperConnection;
-use tower_claim::{Attempt, Key, Namespace, Nonce, Terms, Token, Use};
+use tower_claim::store::{KeeperConnection, Value};
+use tower_claim::{Attempt, DynClaimStore, Key, LapsePolicy, Namespace, Nonce, Terms, Token, Use};
 
 use super::Engine;
 use super::scene::{ANSWER, Guard, Party, TOLERANCE, terms, within};
 use crate::suite::{key, nonce};
 
-/// The owner's runtime does nothing for two leases: a keeper with connections of its own beats on.
-pub async fn blocked_runtime<E: Engine>() {
+/// How a store is opened at an address.
+pub type Connect = fn(String) -> BoxFuture<'static, Arc<dyn DynClaimStore>>;
+
+/// The owner's runtime does nothing for two leases. A keeper with connections of its own beats on. One that
+/// shares the user's cannot: it stops in time, another takes over, and the owner before writes no more.
+pub async fn blocked_runtime<E: Engine>(connect: Connect) {
     let engine = E::start().await;
     let rival = Party::at::<E>(engine.address()).await;
     let (key, terms, address) = (key(), terms::<E>(), engine.address());
+    let guard = Arc::new(Guard::default());
+    let guarded = Arc::clone(&guard);
     let (begins, began) = tokio::sync::oneshot::channel();
     let owner = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -26,68 +34,98 @@ pub async fn blocked_runtime<E: Engine>() {
             .build()
             .expect("a runtime");
         runtime.block_on(async {
-            let owner = Party::at::<E>(address).await;
+            let owner = Party::with(within(ANSWER, "connecting", connect(address)).await);
+            let own = owner.store.dyn_capabilities().keeper == KeeperConnection::Own;
             let terms = super::scene::terms::<E>();
             let held = owner.take(key, &terms, ANSWER).await;
+            assert!(guarded.write_as(&held).await);
             begins.send(()).expect("the test waits");
             std::thread::sleep(E::lease() * 2);
-            held.check()
+            let holds = held.check().is_ok();
+            (own, holds, guarded.write_as(&held).await)
         })
     });
     within(ANSWER * 2, "the owner's grant", began)
         .await
         .expect("it is granted");
-    let mut taken = false;
+    let mut next = None;
     while !owner.is_finished() {
         let asked = rival.try_take(key, &terms).await;
-        taken |= !owner.is_finished() && matches!(asked, Ok(Attempt::Granted(_)));
+        if let Ok(Attempt::Granted(claim)) = asked
+            && !owner.is_finished()
+        {
+            assert!(guard.write_as(&claim).await);
+            next = Some(claim);
+            break;
+        }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let holds = owner.join().expect("the owner does not panic").is_ok();
-    let own = rival.store.dyn_capabilities().keeper == KeeperConnection::Own;
+    let ended = tokio::task::spawn_blocking(|| owner.join());
+    let ended = within(ANSWER + E::lease() * 2, "the owner's end", ended).await;
+    let (own, holds, wrote) = ended
+        .expect("it is waited for")
+        .expect("the owner does not panic");
     assert_eq!(
-        (holds, taken),
-        (own, !own),
-        "(holds, taken by another), own connections: {own}"
+        (holds, wrote, next.is_some()),
+        (own, own, !own),
+        "(holds, writes, taken by another), own connections: {own}"
     );
 }
 
 const ADDRESS: &str = "HOSTILE_ADDRESS";
 const KEY: &str = "HOSTILE_KEY";
-const COOLING: Duration = Duration::from_secs(1);
+const MANNER: &str = "HOSTILE_MANNER";
+pub const COOLING: Duration = Duration::from_secs(1);
 
-fn named(part: &str) -> Key {
+pub fn known(part: &str) -> Key {
     Key::builder(Use::Lease, &Namespace::default())
         .part(part)
         .build()
 }
 
-/// Of the other process: a lapse cools.
-fn cooled<E: Engine>() -> Terms {
-    Terms::builder(E::lease())
-        .cooling(COOLING)
-        .build()
-        .expect("a lease long enough")
+/// How the other process holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manner {
+    /// A lapse cools, then another may take over.
+    TakeOver,
+    /// Nobody may take over.
+    Hold,
+    /// As [`TakeOver`](Self::TakeOver), but the point of no return is behind it.
+    Marked,
+}
+
+impl Manner {
+    const ALL: [Self; 3] = [Self::TakeOver, Self::Hold, Self::Marked];
+
+    fn terms(self, lease: Duration) -> Terms {
+        let terms = Terms::builder(lease).cooling(COOLING);
+        let terms = match self {
+            Self::Hold => terms.on_lapse(LapsePolicy::Hold),
+            Self::TakeOver | Self::Marked => terms,
+        };
+        terms.build().expect("a lease long enough")
+    }
 }
 
 /// Another process of this program that holds a lease.
-struct Other {
-    child: Child,
+pub struct Other {
+    pub child: Child,
     _leash: Option<Leash>,
-    pid: Pid,
-    says: BufReader<ChildStdout>,
-    part: String,
-    token: Token,
+    pub pid: Pid,
+    pub says: BufReader<ChildStdout>,
+    pub part: String,
+    pub token: Token,
     nonce: Nonce,
 }
 
 impl Other {
-    async fn holding(address: String, test: &str) -> Self {
+    pub async fn holding(address: String, test: &str, manner: Manner) -> Self {
         let part = format!("{:?}", nonce());
         let mut child = Command::new(std::env::current_exe().expect("this program has a file"))
             .args([test, "--exact", "--ignored", "--nocapture"])
             .env(ADDRESS, address)
             .env(KEY, &part)
+            .env(MANNER, format!("{manner:?}"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -118,7 +156,7 @@ pub async fn killed<E: Engine>(other_process: &str) {
     let engine = E::start().await;
     let rival = Party::at::<E>(engine.address()).await;
     let (terms, guard) = (terms::<E>(), Guard::default());
-    let mut other = Other::holding(engine.address(), other_process).await;
+    let mut other = Other::holding(engine.address(), other_process, Manner::TakeOver).await;
     assert!(guard.write(other.token, other.nonce).await);
 
     let killed = Instant::now();
@@ -127,7 +165,7 @@ pub async fn killed<E: Engine>(other_process: &str) {
         .await
         .expect("it has a status");
     let limit = E::lease() + COOLING + E::lapses_late() + TOLERANCE;
-    let next = rival.take(named(&other.part), &terms, limit).await;
+    let next = rival.take(known(&other.part), &terms, limit).await;
     // Beats are a third of a lease apart, or a little more.
     assert!(
         killed.elapsed() > E::lease() / 2 + COOLING,
@@ -145,7 +183,7 @@ pub async fn zombie<E: Engine>(other_process: &str) {
     let engine = E::start().await;
     let rival = Party::at::<E>(engine.address()).await;
     let (terms, guard) = (terms::<E>(), Guard::default());
-    let other = Other::holding(engine.address(), other_process).await;
+    let other = Other::holding(engine.address(), other_process, Manner::TakeOver).await;
     let Other {
         mut child,
         mut says,
@@ -159,7 +197,7 @@ pub async fn zombie<E: Engine>(other_process: &str) {
 
     kill_process(pid, Signal::STOP).expect("it runs");
     let limit = E::lease() * 2 + ANSWER;
-    let next = rival.take(named(&part), &terms, limit).await;
+    let next = rival.take(known(&part), &terms, limit).await;
     assert!(next.token() > token);
     assert!(guard.write_as(&next).await);
     kill_process(pid, Signal::CONT).expect("it is there");
@@ -173,7 +211,7 @@ pub async fn zombie<E: Engine>(other_process: &str) {
 }
 
 /// What the other process says behind its mark; the test harness talks, too.
-async fn heard(says: &mut BufReader<ChildStdout>) -> String {
+pub async fn heard(says: &mut BufReader<ChildStdout>) -> String {
     let said = async {
         let mut line = String::new();
         while says.read_line(&mut line).await.is_ok_and(|bytes| bytes > 0) {
@@ -192,8 +230,18 @@ pub async fn to_be_paused<E: Engine>() {
     let (Ok(address), Ok(part)) = (std::env::var(ADDRESS), std::env::var(KEY)) else {
         return; // asked for by hand
     };
+    let told = std::env::var(MANNER).expect("told as well");
+    let mut manners = Manner::ALL.into_iter();
+    let manner = manners.find(|manner| format!("{manner:?}") == told);
+    let manner = manner.expect("one of them");
     let owner = Party::at::<E>(address).await;
-    let held = owner.take(named(&part), &cooled::<E>(), ANSWER).await;
+    let held = owner
+        .take(known(&part), &manner.terms(E::lease()), ANSWER)
+        .await;
+    if manner == Manner::Marked {
+        let clear = held.point_of_no_return().await;
+        clear.expect("a clear yes");
+    }
     println!("zombie: {} {}", held.token().get(), held.nonce());
     let told = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
     told.await
@@ -202,4 +250,9 @@ pub async fn to_be_paused<E: Engine>() {
     // Before anything is asked of anybody.
     let word = held.check().map_or("lost", |()| "still mine");
     println!("zombie: {word}");
+    if manner == Manner::Hold {
+        let late = Value::Kept("late".into());
+        let answer = held.finish(late, Duration::from_secs(60)).await;
+        println!("zombie: {answer:?}");
+    }
 }

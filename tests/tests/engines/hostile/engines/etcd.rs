@@ -7,9 +7,10 @@ use etcd_client::{DeleteOptions, GetOptions};
 use futures_util::future::BoxFuture;
 use system_tests::servers::Etcd;
 use tower_claim::DynClaimStore;
-use tower_claim_etcd::EtcdStore;
+use tower_claim::store::DynFenceStore;
+use tower_claim_etcd::{EtcdFenceStore, EtcdStore};
 
-use crate::hostile::{Engine, Server, failover};
+use crate::hostile::{Engine, Guarded, Server, failover};
 
 pub struct One(Etcd);
 
@@ -51,6 +52,26 @@ impl Engine for One {
     /// A nonce is remembered for a minute at least.
     fn forgets_within() -> Duration {
         Duration::from_secs(120)
+    }
+}
+
+/// Opens a store on a client of the user's own, and no other.
+pub fn of_the_users(address: String) -> BoxFuture<'static, Arc<dyn DynClaimStore>> {
+    Box::pin(async move {
+        let client = etcd_client::Client::connect([address], None).await;
+        let builder = EtcdStore::builder().client(client.expect("the server runs"));
+        let store = builder.connect().await.expect("the server runs");
+        Arc::new(store) as Arc<dyn DynClaimStore>
+    })
+}
+
+impl Guarded for One {
+    fn guard(address: String) -> BoxFuture<'static, Arc<dyn DynFenceStore>> {
+        Box::pin(async move {
+            let store = EtcdStore::connect(&format!("http://{address}")).await;
+            let guard = EtcdFenceStore::new(&store.expect("the server runs"));
+            Arc::new(guard) as Arc<dyn DynFenceStore>
+        })
     }
 }
 

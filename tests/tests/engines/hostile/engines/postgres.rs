@@ -7,9 +7,10 @@ use futures_util::future::BoxFuture;
 use system_tests::relay::{Relay, Way};
 use system_tests::servers::{self, MovedClock};
 use tower_claim::DynClaimStore;
+use tower_claim::store::DynFenceStore;
 use tower_claim_postgres::{PostgresStore, PostgresStoreBuilder};
 
-use crate::hostile::{Clocked, Engine, Server, failover};
+use crate::hostile::{Clocked, Engine, Guarded, Server, failover};
 
 pub struct One(servers::Postgres);
 
@@ -49,6 +50,15 @@ impl Engine for One {
             let rows = "select (select count(*) from tower_claim.claim) \
                         + (select count(*) from tower_claim.spent)";
             self.0.sql(rows).parse().expect("a number")
+        })
+    }
+}
+
+impl Guarded for One {
+    fn guard(address: String) -> BoxFuture<'static, Arc<dyn DynFenceStore>> {
+        Box::pin(async move {
+            let store = PostgresStore::connect(&url(&address)).await;
+            Arc::new(store.expect("the server runs")) as Arc<dyn DynFenceStore>
         })
     }
 }

@@ -8,9 +8,10 @@ use futures_util::future::BoxFuture;
 use redb::{ReadableDatabase, ReadableTableMetadata, TableHandle};
 use tempfile::TempDir;
 use tower_claim::DynClaimStore;
+use tower_claim::store::DynFenceStore;
 use tower_claim_redb::RedbStore;
 
-use crate::hostile::Engine;
+use crate::hostile::{Engine, Guarded};
 
 pub struct One(TempDir);
 
@@ -19,6 +20,13 @@ fn open() -> MutexGuard<'static, HashMap<PathBuf, RedbStore>> {
     static OPEN: OnceLock<Mutex<HashMap<PathBuf, RedbStore>>> = OnceLock::new();
     let open = OPEN.get_or_init(Mutex::default);
     open.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The one store of this process at this path.
+fn store(address: String) -> RedbStore {
+    let path = PathBuf::from(address);
+    let opening = || RedbStore::open(&path).expect("a file of claims");
+    open().entry(path.clone()).or_insert_with(opening).clone()
 }
 
 impl One {
@@ -47,12 +55,7 @@ impl Engine for One {
     }
 
     fn connect(address: String) -> BoxFuture<'static, Arc<dyn DynClaimStore>> {
-        Box::pin(async move {
-            let path = PathBuf::from(address);
-            let opening = || RedbStore::open(&path).expect("a file of claims");
-            let store = open().entry(path.clone()).or_insert_with(opening).clone();
-            Arc::new(store) as Arc<dyn DynClaimStore>
-        })
+        Box::pin(async { Arc::new(store(address)) as Arc<dyn DynClaimStore> })
     }
 
     fn address(&self) -> String {
@@ -82,5 +85,11 @@ impl Engine for One {
             Self::connect(self.address()).await;
             usize::try_from(rows).expect("a number")
         })
+    }
+}
+
+impl Guarded for One {
+    fn guard(address: String) -> BoxFuture<'static, Arc<dyn DynFenceStore>> {
+        Box::pin(async { Arc::new(store(address).fence_store()) as Arc<dyn DynFenceStore> })
     }
 }

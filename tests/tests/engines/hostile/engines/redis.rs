@@ -1,4 +1,4 @@
-//! Redis without a disk, alone and with a replica.
+//! Redis without a disk, alone and with a replica; and with a disk that it waits for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,9 +7,10 @@ use futures_util::future::BoxFuture;
 use system_tests::relay::{Relay, Way};
 use system_tests::servers::{self, MovedClock};
 use tower_claim::DynClaimStore;
+use tower_claim::store::DynFenceStore;
 use tower_claim_redis::RedisStore;
 
-use crate::hostile::{Clocked, Engine, Server, failover};
+use crate::hostile::{Clocked, Engine, Guarded, Server, failover};
 
 pub struct One(servers::Redis);
 
@@ -46,6 +47,26 @@ impl Engine for One {
     }
 }
 
+/// Opens a store on a connection of the user's own, and no other.
+pub fn of_the_users(address: String) -> BoxFuture<'static, Arc<dyn DynClaimStore>> {
+    Box::pin(async move {
+        let client = redis::Client::open(format!("redis://{address}/0")).expect("a URL");
+        let connection = client.get_multiplexed_async_connection().await;
+        let connection = connection.expect("the server runs");
+        let store = RedisStore::builder().connection(connection).connect().await;
+        Arc::new(store.expect("the server runs")) as Arc<dyn DynClaimStore>
+    })
+}
+
+impl Guarded for One {
+    fn guard(address: String) -> BoxFuture<'static, Arc<dyn DynFenceStore>> {
+        Box::pin(async move {
+            let store = RedisStore::connect(format!("redis://{address}/0")).await;
+            Arc::new(store.expect("the server runs")) as Arc<dyn DynFenceStore>
+        })
+    }
+}
+
 impl Server for One {
     fn stop(&self) {
         self.0.process().stop();
@@ -65,6 +86,67 @@ impl Server for One {
 
     fn wipe(&self) -> BoxFuture<'_, ()> {
         Box::pin(async { assert!(self.0.ask("FLUSHALL").starts_with("+OK")) })
+    }
+}
+
+/// Answers when its disk has it.
+pub struct Durable(One);
+
+impl Engine for Durable {
+    fn start() -> BoxFuture<'static, Self> {
+        const DISK: [&str; 6] = [
+            "--save",
+            "",
+            "--appendonly",
+            "yes",
+            "--appendfsync",
+            "always",
+        ];
+        Box::pin(async { Self(One(servers::Redis::with(&DISK))) })
+    }
+
+    fn connect(address: String) -> BoxFuture<'static, Arc<dyn DynClaimStore>> {
+        Box::pin(async move {
+            let builder = RedisStore::builder().url(format!("redis://{address}/0"));
+            let store = builder.durable_single_node().connect().await;
+            Arc::new(store.expect("the server runs")) as Arc<dyn DynClaimStore>
+        })
+    }
+
+    fn address(&self) -> String {
+        self.0.address()
+    }
+
+    fn kept(&self) -> BoxFuture<'_, usize> {
+        self.0.kept()
+    }
+}
+
+impl Guarded for Durable {
+    fn guard(address: String) -> BoxFuture<'static, Arc<dyn DynFenceStore>> {
+        One::guard(address)
+    }
+}
+
+impl Server for Durable {
+    fn stop(&self) {
+        self.0.stop();
+    }
+
+    fn go_on(&self) {
+        self.0.go_on();
+    }
+
+    fn kill(&mut self) {
+        self.0.kill();
+    }
+
+    fn run(&mut self) {
+        self.0.run();
+    }
+
+    fn wipe(&self) -> BoxFuture<'_, ()> {
+        self.0.wipe()
     }
 }
 
