@@ -79,9 +79,14 @@ impl OpenRun {
                 if settled == Settled::Stands {
                     kept.add();
                 }
+                self.count_what_stays(settled);
                 return settled;
             }
-            Err(still_lent) => return self.lost_sight(claim, still_lent).await,
+            Err(still_lent) => {
+                let settled = self.lost_sight(claim, still_lent).await;
+                self.count_what_stays(settled);
+                return settled;
+            }
         }
         let asking = self.row.asks_the_store("finish");
         let finished = claim.finish(value, self.shared.retention).await;
@@ -90,7 +95,7 @@ impl OpenRun {
             Ok(Finish::Finished) => kept.add(),
             Ok(_) => {
                 counters.superseded.add();
-                self.seat.iter().for_each(Seat::superseded);
+                self.count_what_stays(Settled::Superseded);
                 return Settled::Superseded;
             }
             Err(_error) => {
@@ -104,9 +109,30 @@ impl OpenRun {
                 );
             }
         }
-        let keep = self.shared.retention;
-        self.seat.iter().for_each(|seat| seat.stays(keep));
+        self.count_what_stays(Settled::Stands);
         Settled::Stands
+    }
+
+    /// What is left of the run in its tenant's account.
+    fn count_what_stays(&self, settled: Settled) {
+        let Some(seat) = &self.seat else {
+            return;
+        };
+        match settled {
+            Settled::Stands => seat.stays(self.shared.retention),
+            Settled::Superseded => seat.superseded(),
+            Settled::Unknown => seat.stays(self.shared.unfinished_keep),
+            Settled::RolledBack => self.count_given_back(seat),
+        }
+    }
+
+    /// A claim that is given back behind its mark is unknown.
+    fn count_given_back(&self, seat: &Seat) {
+        if self.run.would_be_unknown() {
+            seat.stays(self.shared.unfinished_keep);
+        } else {
+            seat.given_back();
+        }
     }
 
     /// Gives the key back. After the point of no return its outcome becomes unknown.
@@ -120,13 +146,8 @@ impl OpenRun {
                 self.seat.iter().for_each(|seat| seat.stays(keep));
             } else {
                 let _ = claim.release().await;
-                self.seat.iter().for_each(|seat| {
-                    if self.run.would_be_unknown() {
-                        seat.stays(self.shared.unfinished_keep);
-                    } else {
-                        seat.given_back();
-                    }
-                });
+                let seat = self.seat.iter();
+                seat.for_each(|seat| self.count_given_back(seat));
             }
         }
         Settled::Stands

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tower_claim::store::Value;
-use tower_claim::{Clock, Code, Key, Refusal};
+use tower_claim::{Clock, Code, Key, Moment, Refusal};
 
 use crate::reply::Reply;
 use crate::shared::Shared;
@@ -26,8 +26,11 @@ pub(crate) use account::{Limits, RECORD_BYTES};
 const ACCOUNTS: usize = 100_000;
 /// The accounts that are shared beyond that.
 const SHARED_ACCOUNTS: u64 = 1024;
-/// Empty accounts are looked for when there are so many, and then at each doubling.
+/// Empty accounts are looked for when there are so many, then at each doubling, and when there are all that there may
+/// be.
 const FIRST_SWEEP: usize = 1024;
+/// And not more often than this: where all accounts are in use, no claim may pay for a look at each of them.
+const SWEEP_PAUSE: Duration = Duration::from_secs(1);
 
 /// What a tenant has in this process just now. Read it with
 /// [`IdempotencyLayer::tenant_usage`](crate::IdempotencyLayer::tenant_usage).
@@ -66,7 +69,11 @@ pub(crate) struct Quotas {
 
 struct Books {
     accounts: HashMap<u64, Account>,
+    /// Accounts of their own, at most.
+    bound: usize,
     next_sweep: usize,
+    /// Nothing is looked for before.
+    no_sweep_before: Moment,
 }
 
 impl Quotas {
@@ -81,10 +88,7 @@ impl Quotas {
             linger,
             clock,
             tenants,
-            books: Mutex::new(Books {
-                accounts: HashMap::new(),
-                next_sweep: FIRST_SWEEP,
-            }),
+            books: Mutex::new(Books::of(ACCOUNTS)),
         }
     }
 
@@ -135,10 +139,19 @@ impl Quotas {
 }
 
 impl Books {
+    fn of(bound: usize) -> Self {
+        Self {
+            accounts: HashMap::new(),
+            bound,
+            next_sweep: FIRST_SWEEP.min(bound),
+            no_sweep_before: Moment::since_start(Duration::ZERO),
+        }
+    }
+
     /// The tenant's account: its own, or one that it shares.
     fn number(&self, tenant: u64) -> u64 {
         let own = tenant | SHARED_ACCOUNTS;
-        if self.accounts.len() < ACCOUNTS || self.accounts.contains_key(&own) {
+        if self.accounts.len() < self.bound || self.accounts.contains_key(&own) {
             own
         } else {
             tenant % SHARED_ACCOUNTS
@@ -148,8 +161,12 @@ impl Books {
     fn open(&mut self, Tenant(tenant): Tenant, clock: &dyn Clock) -> u64 {
         if self.accounts.len() >= self.next_sweep {
             let now = clock.now();
-            self.accounts.retain(|_, account| !account.is_empty(now));
-            self.next_sweep = (self.accounts.len() * 2).max(FIRST_SWEEP);
+            if now >= self.no_sweep_before {
+                self.accounts.retain(|_, account| !account.is_empty(now));
+                let doubled = (self.accounts.len() * 2).max(FIRST_SWEEP);
+                self.next_sweep = doubled.min(self.bound);
+                self.no_sweep_before = now + SWEEP_PAUSE;
+            }
         }
         self.number(tenant)
     }
@@ -285,5 +302,34 @@ impl Shared {
         };
         let refusal = Refusal::new(Code::QuotaExceeded).with_reason(reason);
         Err(refusal.with_retry_after(after).into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tower_claim::testing::ManualClock;
+
+    use super::*;
+
+    /// However many tenants there were at once: when they are gone, the next have accounts of their own again.
+    #[test]
+    fn accounts_are_swept_at_their_bound_too() {
+        for bound in [10, FIRST_SWEEP, 2 * FIRST_SWEEP - 1] {
+            let clock = ManualClock::new();
+            let mut books = Books::of(bound);
+            let keep = Duration::from_secs(3600);
+            for n in 0..2 * bound as u64 {
+                let number = books.open(Tenant(n << 32), &clock);
+                let account = books.accounts.entry(number).or_default();
+                account.run();
+                account.stays(0, keep, clock.now());
+            }
+            let shared = books.open(Tenant(u64::MAX), &clock);
+            assert!(shared < SHARED_ACCOUNTS, "the bound of {bound} is reached");
+            clock.advance(keep * 2);
+            let own = books.open(Tenant(u64::MAX), &clock);
+            assert!(own >= SHARED_ACCOUNTS, "{bound}");
+            assert_eq!(books.accounts.len(), 0, "{bound}");
+        }
     }
 }

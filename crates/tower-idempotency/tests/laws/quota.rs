@@ -1,11 +1,17 @@
 //! Quotas: a flood of random keys is its own tenant's trouble.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
+use http::{Request, Response};
+use tower::Layer;
+use tower::util::BoxCloneSyncService;
+use tower_claim::store::{Finish, FinishRequest};
 use tower_claim::testing::{Fault, FaultStore, Operation};
-use tower_claim::{MemoryStore, RunOn};
-use tower_idempotency::{IdempotencyLayer, OnBusy};
+use tower_claim::transaction::{CommitError, OpenTransaction, TransactionSlot};
+use tower_claim::{ClaimStore, MemoryStore, RunOn};
+use tower_idempotency::{IdempotencyLayer, OnBusy, RequestBody};
 
 use crate::support::*;
 
@@ -249,4 +255,79 @@ async fn a_quota_without_tenants_is_refused_when_it_is_built() {
     assert!(of(app.builder().max_records_per_tenant(0)).is_err());
     assert!(of(app.builder().max_bytes_per_tenant(255)).is_err());
     assert!(of(app.builder().max_bytes_per_tenant(256)).is_ok());
+}
+
+/// A transaction of the handler's, and how its end goes.
+struct Rows {
+    store: Arc<MemoryStore>,
+    ends: Ends,
+}
+
+#[derive(Clone, Copy)]
+enum Ends {
+    Committed,
+    /// Another run had taken over.
+    Lost,
+    /// The answer is missing, and the store is down.
+    InDoubt,
+}
+
+impl OpenTransaction for Rows {
+    fn commit_with(
+        self: Box<Self>,
+        finish: FinishRequest,
+    ) -> BoxFuture<'static, Result<(), CommitError>> {
+        Box::pin(async move {
+            match self.ends {
+                Ends::Committed => {
+                    let finished = self.store.finish(finish).await;
+                    assert_eq!(finished.unwrap(), Finish::Finished);
+                    Ok(())
+                }
+                Ends::Lost => Err(CommitError::Lost),
+                Ends::InDoubt => Err(CommitError::InDoubt("no answer".into())),
+            }
+        })
+    }
+
+    fn roll_back(self: Box<Self>) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_commits_in_a_transaction_is_counted_like_any_other() {
+    let (keep, unknown_keep) = (Duration::from_secs(3600), Duration::from_secs(7200));
+    for (ends, at_once, after_linger, after_keep) in [
+        (Ends::Committed, 1, 1, 0),
+        (Ends::Lost, 0, 0, 0),
+        (Ends::InDoubt, 1, 1, 1),
+    ] {
+        let app = App::new();
+        let layer = app.builder().retention(keep).unfinished_keep(unknown_keep);
+        let layer = layer.max_records_per_tenant(9).build().unwrap();
+        let store = app.store.clone();
+        let handler = tower::service_fn(move |request: Request<RequestBody<Body>>| {
+            let slot = request.extensions().get::<TransactionSlot>().unwrap();
+            let rows = Rows {
+                store: Arc::clone(store.inner()),
+                ends,
+            };
+            drop(slot.lend(rows).unwrap());
+            if let Ends::InDoubt = ends {
+                store.faults().set_for(Operation::Release, Fault::Down);
+            }
+            std::future::ready(Ok::<_, std::io::Error>(Response::new(body_of("ordered"))))
+        });
+        let service = layer.layer(BoxCloneSyncService::new(handler));
+        order("a", "k").send(&service).await;
+        let records = || layer.tenant_usage(Some("a")).records;
+        assert_eq!(records(), at_once);
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        assert_eq!(records(), after_linger);
+        tokio::time::sleep(keep * 17 / 16).await;
+        assert_eq!(records(), after_keep);
+        tokio::time::sleep(unknown_keep).await;
+        assert_eq!(records(), 0);
+    }
 }
