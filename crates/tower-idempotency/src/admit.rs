@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use tower_claim::store::{DoneRecord, State, Value, Watched};
-use tower_claim::{Attempt, Claim, Code, Fingerprint, Key, Place, Refusal, StoreError, Token};
+use tower_claim::{
+    Attempt, Claim, Code, Fingerprint, Key, Moment, Place, Refusal, StoreError, Token,
+};
 
 use crate::quota::{Counted, Seat, Tenant};
-use crate::record::{Before, KeptResponse, Marker, MovedTo};
+use crate::record::{KeptResponse, Marker};
 use crate::reply::Reply;
 use crate::shared::Shared;
+use crate::way::{LONGEST_WAY, Way};
 
 /// What a repeat does while the first run is going.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -24,53 +27,6 @@ pub enum OnBusy {
 /// How a watch that ends while the hold goes on (a lease that lapses over and over, a store that is
 /// fooled) is slowed down.
 const WATCH_PAUSE: Duration = Duration::from_millis(50);
-
-/// How often the work of one key may lead on to another.
-const LONGEST_WAY: u32 = 64;
-
-/// Where the work of a request stands: under its own key, or, after an unknown outcome, under one that leads on.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Way {
-    pub(crate) key: Key,
-    floor: Token,
-    /// How the work goes on here.
-    marker: Marker,
-    /// How many runs were lost on the way here, at least.
-    pub(crate) runs_before: u32,
-}
-
-impl Way {
-    fn begin(key: Key) -> Self {
-        Self {
-            key,
-            floor: Token::ZERO,
-            marker: Marker::Run,
-            runs_before: 0,
-        }
-    }
-
-    fn go_on(self, to: MovedTo) -> Self {
-        Self {
-            key: to.key,
-            floor: to.floor,
-            marker: to.marker,
-            runs_before: self.runs_before.saturating_add(1),
-        }
-    }
-
-    /// Whether the reconcile hook is asked before a handler runs here.
-    pub(crate) fn asks(self) -> bool {
-        self.before().is_some()
-    }
-
-    /// What is known of the run that the hook is asked about.
-    pub(crate) fn before(self) -> Option<Before> {
-        match self.marker {
-            Marker::Ask(before) => Some(before),
-            Marker::Run => None,
-        }
-    }
-}
 
 /// What becomes of a request with a key.
 pub(crate) enum Admitted {
@@ -102,6 +58,9 @@ impl Shared {
         let mut way = Way::begin(key);
         let mut steps = 0;
         loop {
+            if !self.may_begin(&way) {
+                return Admitted::Answer(self.look_on(&way, print).await);
+            }
             let key = way.key;
             // Before the claim: else a drain could be over, and its process gone, before the claim is.
             let place = match self.detached.reserve() {
@@ -112,6 +71,7 @@ impl Shared {
                 Ok(counted) => counted,
                 Err(reply) => return Admitted::Answer(reply),
             };
+            let sent = self.clock().now();
             let claimed = self
                 .keeper
                 .claim(key, Some(print), self.terms_on(way), way.floor)
@@ -122,7 +82,7 @@ impl Shared {
                     return Admitted::Run(claim, place, way, seat);
                 }
                 Ok(Attempt::Busy(busy)) => busy,
-                Ok(other) if steps < LONGEST_WAY => match self.lead_on(way, &other).await {
+                Ok(other) if steps < LONGEST_WAY => match self.lead_on(way, &other, sent).await {
                     Ok(Some(next)) => {
                         way = next;
                         steps += 1;
@@ -176,18 +136,26 @@ impl Shared {
     }
 
     /// Where the work goes on: the record leads there, or its outcome is unknown and there is a hook to ask.
-    /// `None`: nowhere.
-    async fn lead_on(&self, way: Way, met: &Attempt) -> Result<Option<Way>, StoreError> {
+    /// `None`: nowhere. The store was asked at `sent`.
+    async fn lead_on(
+        &self,
+        way: Way,
+        met: &Attempt,
+        sent: Moment,
+    ) -> Result<Option<Way>, StoreError> {
         match met {
             Attempt::Done(done) if done.same_fingerprint => Ok(lead(done)
                 // Without a hook nobody can be asked.
                 .filter(|marker| *marker == Marker::Run || self.reconcile.is_some())
-                .map(|marker| way.go_on(marker.leads_to(way.key, done.token)))),
+                .map(|marker| {
+                    way.go_on(marker.leads_to(way.key, done.token), sent + done.keep_left)
+                })),
             Attempt::Unknown(unknown) if unknown.same_fingerprint && !way.asks() => {
                 let Some(reconcile) = &self.reconcile else {
                     return Ok(None);
                 };
-                reconcile.lead_on(way.key, unknown.token).await?;
+                let keep = self.marker_keep();
+                reconcile.lead_on(way.key, unknown.token, keep).await?;
                 // The record tells, by the next claim, where to.
                 Ok(Some(way))
             }
@@ -224,20 +192,32 @@ impl Shared {
         }
         match record.state {
             State::Unknown => self.unknown(),
-            State::Done => {
-                // A done record is told at once; the limit is for a store that is fooled.
-                let soon = self.clock().now() + WATCH_PAUSE;
-                tokio::select! {
-                    biased;
-                    seen = store.dyn_watch(key, record.token) => match seen {
-                        Ok(Watched::Done(done)) if done.token == record.token => self.replay(key, &done),
-                        Ok(_) => self.in_progress(Duration::ZERO),
-                        Err(error) => self.store_failed(&error),
-                    },
-                    () = self.clock().sleep_until(soon) => self.in_progress(Duration::ZERO),
-                }
-            }
+            State::Done => match self.finished(key, record.token).await {
+                Ok(Some(done)) => self.replay(key, &done),
+                Ok(None) => self.in_progress(Duration::ZERO),
+                Err(error) => self.store_failed(&error),
+            },
             _ => self.in_progress(record.expires_in),
+        }
+    }
+
+    /// The finished record, if it still is one. A watch of it is answered at once; the limit, longer than any store
+    /// takes for a call, is for one that is fooled.
+    pub(crate) async fn finished(
+        &self,
+        key: Key,
+        token: Token,
+    ) -> Result<Option<DoneRecord>, StoreError> {
+        let late = self.clock().now() + self.terms.lease();
+        tokio::select! {
+            biased;
+            seen = self.keeper.store().dyn_watch(key, token) => Ok(match seen? {
+                Watched::Done(done) if done.token == token => Some(done),
+                _ => None,
+            }),
+            () = self.clock().sleep_until(late) => {
+                Err(StoreError::unavailable("a finished record was not told within a lease"))
+            }
         }
     }
 
@@ -253,7 +233,7 @@ impl Shared {
         taken.map_err(|error| self.store_failed(&error))
     }
 
-    fn replay(&self, key: Key, done: &DoneRecord) -> Reply {
+    pub(crate) fn replay(&self, key: Key, done: &DoneRecord) -> Reply {
         match lead(done) {
             None => {}
             // It waits for the hook of a layer that has one.
@@ -294,7 +274,7 @@ impl Shared {
         })
     }
 
-    fn in_progress(&self, left: Duration) -> Reply {
+    pub(crate) fn in_progress(&self, left: Duration) -> Reply {
         self.counters.in_progress.add();
         Refusal::new(Code::InProgress).with_retry_after(left).into()
     }
@@ -304,12 +284,12 @@ impl Shared {
         Code::OutcomeUnknown.into()
     }
 
-    fn reused(&self) -> Reply {
+    pub(crate) fn reused(&self) -> Reply {
         self.counters.key_reused.add();
         Code::KeyReused.into()
     }
 
-    fn store_failed(&self, error: &StoreError) -> Reply {
+    pub(crate) fn store_failed(&self, error: &StoreError) -> Reply {
         self.store_refusal(error).into()
     }
 

@@ -135,6 +135,7 @@ mod telemetry;
 mod transaction;
 mod upload;
 mod wait;
+mod way;
 mod weak;
 
 pub use admit::OnBusy;

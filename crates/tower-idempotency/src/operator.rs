@@ -5,21 +5,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use http::Response;
 use http::request::Parts;
-use tower_claim::store::{DoneRecord, RecordView, Resolution, Resolved, State, Value, Watched};
+use tower_claim::store::{DoneRecord, RecordView, Resolution, Resolved, State, Value};
 use tower_claim::{ClaimAdmin, DynClaimAdmin, Key, StoreError, Token};
 
+use crate::admit::lead;
 use crate::entry::{Entry, Ticket};
 use crate::layer::{IdempotencyLayer, LABEL, RECONCILE_LABEL};
-use crate::record::{Head, Marker};
+use crate::record::{Before, Head, Marker};
 use crate::shared::Shared;
+use crate::way::{LONGEST_WAY, too_long};
 use crate::weak::Warned;
 
 /// How many records are looked at for one page.
 const PAGE: usize = 1000;
-/// How often a key may lead on to another.
-const LONGEST_WAY: usize = 64;
+/// How many of them are read at once.
+const READS: usize = 16;
 
 /// Lists unknown outcomes, explains keys, and resolves them: made by [`IdempotencyLayer::operator`]. For a page or a
 /// command of your own; it serves nothing by itself.
@@ -27,7 +30,7 @@ const LONGEST_WAY: usize = 64;
 /// An outcome is unknown when a run crashed or was lost behind its
 /// [point of no return](crate::IdempotentRun::point_of_no_return), at any time under
 /// [`LapsePolicy::Hold`](tower_claim::LapsePolicy::Hold), or when a
-/// [reconcile hook](crate::IdempotencyBuilder::reconcile) could not tell. Until somebody finds out what happened, repeats
+/// [reconcile hook](crate::IdempotencyBuilder::reconcile) could not tell, or not yet. Until somebody finds out what happened, repeats
 /// are answered 409 `outcome-unknown`.
 ///
 /// ```
@@ -90,6 +93,9 @@ pub struct UnknownOutcome {
     pub marked: bool,
     /// Whether a reconcile hook was asked, and could not tell.
     pub hook_asked: bool,
+    /// Whether the next repeat asks the reconcile hook, which has not said anything for good yet. Such an outcome is the
+    /// hook's: to resolve it is answered [`Resolved::Conflict`].
+    pub waits_for_hook: bool,
 }
 
 /// What became of a key.
@@ -138,18 +144,38 @@ impl IdempotencyLayer {
 
 impl Operator {
     /// Unknown outcomes among the records from `from` on (`None`: from the start). The records of all idempotency
-    /// layers on this store are looked at, whatever their namespace, a thousand for each page.
+    /// layers on this store are looked at, whatever their namespace, a thousand for each page. Where the layer has a
+    /// reconcile hook, those that [wait for it](UnknownOutcome::waits_for_hook) are among them: for that the finished
+    /// records are read, too.
     ///
     /// # Errors
     ///
     /// The store's.
     pub async fn unknown(&self, from: Option<Key>) -> Result<UnknownPage, StoreError> {
         let page = self.store.dyn_scan(from, PAGE).await?;
-        let outcomes = page.records.iter().filter(|record| is_ours(record));
+        let ours = page.records.into_iter().filter(is_ours);
+        let looked = stream::iter(ours.map(|record| self.look_at(record))).buffered(READS);
+        let outcomes: Vec<_> = looked.try_collect().await?;
         Ok(UnknownPage {
-            outcomes: outcomes.filter_map(UnknownOutcome::of).collect(),
+            outcomes: outcomes.into_iter().flatten().collect(),
             next: page.next,
         })
+    }
+
+    /// The record, if its outcome is unknown.
+    async fn look_at(&self, record: RecordView) -> Result<Option<UnknownOutcome>, StoreError> {
+        let may_wait = record.state == State::Done && &*record.label == LABEL;
+        if !may_wait || self.shared.reconcile.is_none() {
+            return Ok(UnknownOutcome::of(&record));
+        }
+        let done = self.shared.finished(record.key, record.token).await?;
+        let Some(marker @ Marker::Ask(before)) = done.as_ref().and_then(lead) else {
+            return Ok(None);
+        };
+        let next = marker.leads_to(record.key, record.token).key;
+        let has_begun = self.store.dyn_peek(next).await?;
+        let has_begun = has_begun.is_some_and(|next| next.state != State::Free);
+        Ok((!has_begun).then(|| UnknownOutcome::waiting(&record, before)))
     }
 
     /// The record of the request with this head: its method, path, key header and what the layer's scope looks at.
@@ -168,18 +194,26 @@ impl Operator {
     /// The store's.
     pub async fn explain(&self, key: Key) -> Result<Explanation, StoreError> {
         let mut key = key;
+        let mut waits = None;
         for _ in 0..LONGEST_WAY {
-            let Some(record) = self.store.dyn_peek(key).await? else {
-                return Ok(Explanation::NeverSeen);
+            let record = self.store.dyn_peek(key).await?;
+            let Some(record) = record.filter(|record| record.state != State::Free) else {
+                return Ok(waits.map_or(Explanation::NeverSeen, Explanation::Unknown));
             };
             match record.state {
-                State::Done => match self.store.dyn_watch(key, record.token).await? {
-                    Watched::Done(done) => match lead(key, &done) {
-                        Some(next) => key = next,
-                        None => return Ok(self.explain_done(key, &done)),
-                    },
+                State::Done => match self.shared.finished(key, record.token).await? {
+                    Some(done) => {
+                        let Some(marker) = lead(&done) else {
+                            return Ok(self.explain_done(key, &done));
+                        };
+                        waits = match marker {
+                            Marker::Ask(before) => Some(UnknownOutcome::waiting(&record, before)),
+                            Marker::Run => None,
+                        };
+                        key = marker.leads_to(key, done.token).key;
+                    }
                     // It has ended meanwhile.
-                    _ => return Ok(Explanation::NeverSeen),
+                    None => return Ok(Explanation::NeverSeen),
                 },
                 State::Held => {
                     return Ok(Explanation::Running {
@@ -196,10 +230,7 @@ impl Operator {
                 }
             }
         }
-        Err(StoreError::Garbled {
-            key_prefix: key.prefix(),
-            source: "it leads on and on to other records".into(),
-        })
+        Err(too_long(key))
     }
 
     fn explain_done(&self, key: Key, done: &DoneRecord) -> Explanation {
@@ -264,8 +295,8 @@ impl Operator {
     pub async fn run_again(&self, outcome: &UnknownOutcome) -> Result<Resolved, StoreError> {
         let free = if outcome.hook_asked {
             // Free, it would ask the hook that could not tell.
-            let keep = self.shared.retention.saturating_add(outcome.forgotten_in);
-            Resolution::Done(Value::Kept(Marker::Run.to_bytes()), keep)
+            let marker = Value::Kept(Marker::Run.to_bytes());
+            Resolution::Done(marker, self.shared.marker_keep())
         } else {
             Resolution::Absent
         };
@@ -287,13 +318,6 @@ fn is_ours(record: &RecordView) -> bool {
     [LABEL, RECONCILE_LABEL].contains(&&*record.label)
 }
 
-fn lead(key: Key, done: &DoneRecord) -> Option<Key> {
-    let Value::Kept(bytes) = &done.value else {
-        return None;
-    };
-    Some(Marker::read(bytes)?.leads_to(key, done.token).key)
-}
-
 impl UnknownOutcome {
     fn of(record: &RecordView) -> Option<Self> {
         (record.state == State::Unknown).then(|| Self {
@@ -305,7 +329,24 @@ impl UnknownOutcome {
             progress: record.progress,
             marked: record.marked,
             hook_asked: &*record.label == RECONCILE_LABEL,
+            waits_for_hook: false,
         })
+    }
+
+    /// Of a record that leads to where the hook is asked.
+    fn waiting(record: &RecordView, before: Before) -> Self {
+        Self {
+            key: record.key,
+            token: record.token,
+            since: record.since,
+            forgotten_in: record.expires_in,
+            // At the least: the record of the lapsed run is gone.
+            last_beat: record.since,
+            progress: before.progress,
+            marked: before.was_marked,
+            hook_asked: false,
+            waits_for_hook: true,
+        }
     }
 }
 
@@ -313,6 +354,7 @@ impl UnknownOutcome {
 impl fmt::Display for UnknownOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let past = match (self.hook_asked, self.marked) {
+            _ if self.waits_for_hook => "the next repeat asks the reconcile hook",
             (true, _) => "the reconcile hook could not tell",
             (false, true) => "past its point of no return",
             (false, false) => "not past a point of no return",

@@ -107,20 +107,23 @@ pub(crate) struct Reconcile {
     pub(crate) by: ReconcileBy,
     /// Of the claims that ask first: a lapse of theirs may be taken over.
     pub(crate) terms: Terms,
-    /// How long a record leads on.
-    pub(crate) keep: Duration,
 }
 
 impl Reconcile {
-    /// Leads on from a record whose outcome is unknown, unless somebody else has meanwhile.
-    pub(crate) async fn lead_on(&self, key: Key, unknown: Token) -> Result<(), StoreError> {
+    /// Leads on from a record whose outcome is unknown, for so long, unless somebody else has meanwhile.
+    pub(crate) async fn lead_on(
+        &self,
+        key: Key,
+        unknown: Token,
+        keep: Duration,
+    ) -> Result<(), StoreError> {
         let seen = self.by.store.dyn_peek(key).await?;
         let before = seen.filter(|record| record.token == unknown);
         let marker = Marker::Ask(before.map_or_else(Before::default, |record| Before {
             was_marked: record.marked,
             progress: record.progress,
         }));
-        let lead = Resolution::Done(Value::Kept(marker.to_bytes()), self.keep);
+        let lead = Resolution::Done(Value::Kept(marker.to_bytes()), keep);
         self.by.store.dyn_resolve(key, unknown, lead).await?;
         Ok(())
     }
@@ -138,7 +141,14 @@ pub(crate) async fn ask(open: &OpenRun, lapsed: LapsedRun) -> Option<Reply> {
     let hook = &reconcile.by.hook;
     // The call itself may panic, too.
     let asked = AssertUnwindSafe(async move { hook(lapsed).await }).catch_unwind();
-    match asked.await {
+    let asked = tokio::select! {
+        biased;
+        asked = asked => asked,
+        _ = async { open.run.lost().await } => return Some(too_late(open).await),
+    };
+    match asked {
+        // The claim may have ended between two looks at the clock: a paused process wakes up right here.
+        Ok(Reconciled::RunAgain) if open.run.check().is_err() => Some(too_late(open).await),
         Ok(Reconciled::RunAgain) => None,
         Ok(Reconciled::Done(response)) => Some(done(open, response).await),
         Ok(Reconciled::Unknown) => {
@@ -177,6 +187,19 @@ async fn done(open: &OpenRun, response: Response<Bytes>) -> Reply {
 /// Given back, the key is free: whoever comes next asks first, too.
 async fn not_yet(open: &OpenRun, pause: Duration) -> Reply {
     open.release().await;
+    told_not_yet(open, pause)
+}
+
+/// The claim has ended under the hook: another may have asked again, and run. What the hook says now lets nothing run.
+async fn too_late(open: &OpenRun) -> Reply {
+    open.release().await;
+    match open.shared.taken(open.key).await {
+        Ok(false) => told_not_yet(open, open.shared.terms.lease()),
+        Ok(true) | Err(_) => open.after_loss().await,
+    }
+}
+
+fn told_not_yet(open: &OpenRun, pause: Duration) -> Reply {
     open.shared.counters.outcome_unknown.add();
     Refusal::new(Code::OutcomeUnknown)
         .with_reason("not-yet-known")

@@ -9,9 +9,9 @@ use tower_claim::http::BusinessKey;
 use tower_claim::store::TookOver;
 use tower_claim::{Claim, Loss, NoPointOfNoReturn, Token};
 
-use crate::admit::Way;
 use crate::layer::LayerId;
 use crate::refused::PointRefused;
+use crate::way::Way;
 
 /// The run of a handler behind the layer, in the request's extensions (with the feature `axum` an
 /// extractor): which intent it serves, which attempt it is, and the point of no return.

@@ -12,7 +12,7 @@ use tower_claim::http::RenderRefusal;
 use tower_claim::store::Value;
 use tower_claim::{Clock, Detached, Keeper, Key, Refusal, Terms};
 
-use crate::admit::{OnBusy, Way};
+use crate::admit::OnBusy;
 use crate::counts::Counters;
 use crate::entry::{Entry, EntryRules, Sight};
 use crate::headers::HeaderRules;
@@ -25,6 +25,7 @@ use crate::rerender::OnNotKept;
 use crate::running::Running;
 use crate::seal::Sealer;
 use crate::wait::Followers;
+use crate::way::Way;
 use crate::weak::Warned;
 
 /// Takes what is secret out of a response before it is kept.

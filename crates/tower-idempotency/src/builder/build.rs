@@ -97,11 +97,10 @@ impl IdempotencyBuilder {
             .entropy(Arc::clone(&self.entropy))
             .run_on(self.run_on)
             .build()?;
-        let reconcile = self.reconcile.take().map(|by| Reconcile {
-            by,
-            keep: self.unfinished_keep.saturating_add(self.retention),
-            terms: asking,
-        });
+        let reconcile = self
+            .reconcile
+            .take()
+            .map(|by| Reconcile { by, terms: asking });
         Ok(self.assemble(keeper, terms, reconcile, meter))
     }
 

@@ -41,6 +41,14 @@ impl IdempotencyBuilder {
     /// [not yet](Reconciled::NotYet). When its process dies, the next repeat asks again, after a lease. It should not
     /// change anything but high-water marks: it may be asked more than once.
     ///
+    /// It has no timeout of its own. While it is asked it keeps a place of [`max_in_flight`](Self::max_in_flight), as
+    /// long as its claim stands: after [`max_hold`](Self::max_hold) at the latest it is dropped, and the next repeat
+    /// asks again.
+    ///
+    /// Runs begin behind a lapsed one for at least [`unfinished_keep`](Self::unfinished_keep) after the hook was first
+    /// asked. After that comes a time in which repeats are told what their work came to, or `outcome-unknown`, and
+    /// nothing runs: what a run leaves behind must not outlast what is known of the lapsed one.
+    ///
     /// `store` is the store of the layer, once more: to lead on from an unknown outcome needs an operator's call. Like
     /// [`LapsePolicy::Hold`] it is refused on an engine that may forget what it answered.
     ///

@@ -28,6 +28,7 @@ use crate::layer::IdempotencyLayer;
 use crate::record::KeptResponse;
 use crate::shared::Shared;
 use crate::stage::Row;
+use crate::way::{LONGEST_WAY, too_long};
 
 pub use builder::KeyLookupBuilder;
 
@@ -38,6 +39,8 @@ const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-appli
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// For a record that changes between two looks at it.
 const CHANGED: Duration = Duration::from_millis(20);
+/// How often it may: no record does, but a store may be fooled.
+const MOST_CHANGES: u32 = 50;
 
 /// Tells a client what became of its key: a client that lost its connection, or was told `in-progress`, asks here
 /// instead of sending its request again. Mount it where you like, **inside of the same authentication as the
@@ -240,6 +243,7 @@ impl Inner {
         let mut watched = Token::ZERO;
         let mut key = key;
         let mut led_by = None;
+        let (mut steps, mut changes) = (0, 0);
         loop {
             let record = match store.dyn_peek(key).await? {
                 Some(record) if record.state != State::Free => record,
@@ -249,15 +253,23 @@ impl Inner {
             let (token, pause) = match record.state {
                 State::Unknown => return Ok((key, Fate::Unknown(record))),
                 State::Done => {
-                    if let Some(done) = self.done(key, record.token).await? {
+                    if let Some(done) = shared.finished(key, record.token).await? {
                         let Some(marker) = lead(&done) else {
                             return Ok((key, Fate::Done(done)));
                         };
+                        steps += 1;
+                        if steps > LONGEST_WAY {
+                            return Err(too_long(key));
+                        }
                         key = marker.leads_to(key, done.token).key;
                         led_by = Some(record);
                         continue;
                     }
                     // It changed meanwhile: look again, though not at the speed of a store that is fooled.
+                    changes += 1;
+                    if changes > MOST_CHANGES {
+                        return Err(StoreError::unavailable("a finished record is not told"));
+                    }
                     clock.sleep_until(clock.now() + CHANGED).await;
                     continue;
                 }
@@ -288,23 +300,6 @@ impl Inner {
                     Err(_) => clock.sleep_until(clock.now() + CHANGED).await,
                 },
                 () = clock.sleep_until(deadline) => {}
-            }
-        }
-    }
-
-    /// The finished record, if it still is one. A watch of it is answered at once; the limit is for a store that
-    /// is fooled.
-    async fn done(&self, key: Key, token: Token) -> Result<Option<DoneRecord>, StoreError> {
-        let clock = self.shared.clock();
-        let store = self.shared.keeper.store();
-        tokio::select! {
-            biased;
-            seen = store.dyn_watch(key, token) => Ok(match seen? {
-                Watched::Done(done) if done.token == token => Some(done),
-                _ => None,
-            }),
-            () = clock.sleep_until(clock.now() + LOOK_AGAIN) => {
-                Err(StoreError::unavailable("a finished record was not told at once"))
             }
         }
     }

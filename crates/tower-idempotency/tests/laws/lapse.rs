@@ -1,6 +1,7 @@
 //! Runs that lapse: a takeover, a late owner, an unknown outcome.
 
 use tower_claim::store::{Capabilities, Event, Promise, Resolution};
+use tower_claim::testing::{Fault, Operation};
 use tower_claim::{ClaimAdmin, LapsePolicy, Renewal, RunOn};
 use tower_idempotency::{IdempotencyBuilder, IdempotencyLayer, IdempotentRun};
 
@@ -320,4 +321,19 @@ async fn under_progress_a_run_is_renewed_while_it_moves() {
         ask.send(&service).await.assert_fresh(201);
         assert!(ask.send(&service).await.is_replay(), "{length}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_store_tells_a_late_run_of_the_winner_all_the_same() {
+    let app = App::new();
+    let service = app.under(&lapsing(&app).build().unwrap());
+    let ask = post("/orders").key("k");
+    let late = spawn(&service, ask.clone().flags("delay=1000"));
+    tokio::time::sleep(ms(300)).await;
+    let winner = ask.send(&service).await;
+    winner.assert_fresh(201);
+    app.store
+        .faults()
+        .set_for(Operation::Watch, Fault::Delay(ms(150)));
+    late.await.unwrap().assert_replay_of(&winner);
 }

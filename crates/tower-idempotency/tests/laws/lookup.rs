@@ -1,14 +1,20 @@
 //! *What became of my key?*
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use futures_util::future::join_all;
 use http::{Method, Request};
 use http_body_util::Full;
 use tokio::time::Instant;
 use tower::ServiceExt;
-use tower_claim::LapsePolicy;
+use tower_claim::store::{
+    Beat, Capabilities, ClaimRequest, Claimed, DoneRecord, Finish, FinishRequest, Marked, Owner,
+    RecordView, Release, ReleaseRequest, Renewed, State, StoreTime, Value, Watched,
+};
 use tower_claim::testing::{Calls, Fault, Operation};
-use tower_idempotency::{KeyLookup, OnWeakKey, RequestFields};
+use tower_claim::{ClaimStore, DynClaimStore, Key, LapsePolicy, RunOn, StoreError, Token};
+use tower_idempotency::{IdempotencyLayer, KeyLookup, OnWeakKey, RequestFields};
 
 use crate::support::*;
 
@@ -375,5 +381,96 @@ async fn axum_mounts_it() {
         let request = question.body(axum::body::Body::empty()).unwrap();
         let answer = read(router.clone().oneshot(request).await.unwrap()).await;
         assert_state(&answer, 200, "done");
+    }
+}
+
+/// Stores have two seconds for a call.
+#[tokio::test(start_paused = true)]
+async fn a_slow_store_tells_of_a_finished_run_all_the_same() {
+    let app = App::new();
+    let layer = app.builder().build().unwrap();
+    let lookup = KeyLookup::new(&layer);
+    post("/orders")
+        .key("k")
+        .send(&app.under(&layer))
+        .await
+        .assert_fresh(201);
+    app.store
+        .faults()
+        .set_for(Operation::Watch, Fault::Delay(ms(1900)));
+    assert_state(&ask(&lookup, question("k")).await, 200, "done");
+}
+
+/// A store that says of every key that it is finished, and then not, or that it leads on.
+#[derive(Debug, Clone)]
+struct Fooled {
+    leads_on: bool,
+}
+
+impl ClaimStore for Fooled {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::in_process("fooled")
+    }
+
+    fn now(&self) -> StoreTime {
+        StoreTime::from_micros(0)
+    }
+
+    async fn claim(&self, _: ClaimRequest<'_>) -> Result<Claimed, StoreError> {
+        Err(StoreError::unavailable("fooled"))
+    }
+
+    async fn renew(&self, _: &[Beat]) -> Result<Vec<Renewed>, StoreError> {
+        Err(StoreError::unavailable("fooled"))
+    }
+
+    async fn mark(&self, _: Owner) -> Result<Marked, StoreError> {
+        Err(StoreError::unavailable("fooled"))
+    }
+
+    async fn finish(&self, _: FinishRequest) -> Result<Finish, StoreError> {
+        Err(StoreError::unavailable("fooled"))
+    }
+
+    async fn release(&self, _: ReleaseRequest) -> Result<Release, StoreError> {
+        Err(StoreError::unavailable("fooled"))
+    }
+
+    async fn watch(&self, _: Key, token: Token) -> Result<Watched, StoreError> {
+        if !self.leads_on {
+            return Ok(Watched::Ended);
+        }
+        Ok(Watched::Done(DoneRecord {
+            token,
+            same_fingerprint: true,
+            value: Value::Kept(Bytes::from_static(b"\xC1\x01\x00\0\0\0\0\0\0\0\0")),
+            finished: ms(0),
+            keep_left: ms(1000),
+        }))
+    }
+
+    async fn peek(&self, key: Key) -> Result<Option<RecordView>, StoreError> {
+        Ok(Some(RecordView::new(key, State::Done)))
+    }
+
+    async fn keeper_store(&self) -> Result<Arc<dyn DynClaimStore>, StoreError> {
+        Ok(Arc::new(self.clone()))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_fooled_keeps_nobody_for_ever() {
+    for leads_on in [false, true] {
+        let app = App::new();
+        let layer = IdempotencyLayer::builder(Fooled { leads_on }).clock(app.clock.clone());
+        let layer = layer.run_on(RunOn::Task).build().unwrap();
+        let began = Instant::now();
+        let told = ask(&KeyLookup::new(&layer), question("k")).await;
+        told.assert_refused(503, "store-unavailable");
+        assert!(
+            began.elapsed() < ms(5000),
+            "{leads_on}: {:?}",
+            began.elapsed()
+        );
     }
 }

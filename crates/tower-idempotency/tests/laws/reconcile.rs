@@ -28,6 +28,8 @@ enum Says {
     Panic,
     /// Nothing, for an hour.
     Hang,
+    /// That the handler is to run, long after the claim of who asks has ended.
+    AgainTooLate,
 }
 
 #[derive(Debug, PartialEq)]
@@ -73,6 +75,10 @@ impl Books {
             Says::Hang => {
                 tokio::time::sleep(ms(3_600_000)).await;
                 Reconciled::Unknown
+            }
+            Says::AgainTooLate => {
+                tokio::time::sleep(ms(10_000)).await;
+                Reconciled::RunAgain
             }
         }
     }
@@ -456,4 +462,112 @@ async fn a_lookup_sees_what_the_hook_said() {
     assert_eq!(ask.send(&service).await.text(), "booked");
     assert!(look().await.contains("booked"));
     assert_eq!((app.effects(), books.asked()), (1, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_outlasts_its_claim_lets_nothing_run() {
+    let app = App::new();
+    let books = Books::saying([Says::AgainTooLate, Says::Again]);
+    let layer = under(&app, &books).max_hold(ms(1000)).build().unwrap();
+    let service = app.under(&layer);
+    let ask = post("/orders").key("k");
+    crash(&app, &ask).await;
+    let late = tokio::spawn({
+        let (ask, service) = (ask.clone(), service.clone());
+        async move { ask.send(&service).await }
+    });
+    tokio::time::sleep(ms(1500)).await;
+    assert_eq!(layer.in_flight(), 0, "its place is free, too");
+    let again = ask.send(&service).await;
+    again.assert_fresh(201);
+    assert_eq!((app.effects(), books.asked()), (2, 2));
+    late.await.unwrap().assert_refused(409, "outcome-unknown");
+    tokio::time::sleep(ms(20_000)).await;
+    assert_eq!(app.effects(), 2, "it ran beside the one that took over");
+    ask.send(&service).await.assert_replay_of(&again);
+}
+
+/// Who asks last, before a marker ends, and runs: its outcome must not be forgotten before its retention has passed.
+#[tokio::test(start_paused = true)]
+async fn what_ran_behind_a_marker_is_replayed_for_its_whole_retention() {
+    let keep = ms(2000);
+    for by_operator in [false, true] {
+        let (mut asked, mut refused) = (0, 0);
+        for wait in (0..12_000).step_by(250) {
+            let app = App::new();
+            let said = if by_operator {
+                Says::Unknown
+            } else {
+                Says::NotYet
+            };
+            let books = Books::saying([said, Says::Again, Says::Again, Says::Again]);
+            let layer = under(&app, &books).max_hold(ms(1000));
+            let layer = layer.retention(ms(1000)).unfinished_keep(keep);
+            let layer = layer.build().unwrap();
+            let service = app.under(&layer);
+            let ask = post("/orders").key("k").flags("delay=900");
+            crash(&app, &ask).await;
+            let first = ask.send(&service).await;
+            first.assert_refused(409, "outcome-unknown");
+            if by_operator {
+                tokio::time::sleep(keep - ms(100)).await;
+                let operator = layer.operator(app.store.inner().clone());
+                let unknown = operator.unknown(None).await.unwrap().outcomes.remove(0);
+                operator.run_again(&unknown).await.unwrap();
+            }
+            tokio::time::sleep(ms(wait)).await;
+            let ran = ask.send(&service).await;
+            if ran.status != 201 {
+                ran.assert_refused(409, "outcome-unknown");
+                assert_eq!(app.effects(), 1);
+                refused += 1;
+                continue;
+            }
+            assert_eq!(app.effects(), 2);
+            asked += usize::from(books.asked() == 2);
+            for _ in 0..9 {
+                let replay = ask.send(&service).await;
+                assert_eq!(
+                    app.effects(),
+                    2,
+                    "it ran unasked, {wait} ms after the marker"
+                );
+                replay.assert_replay_of(&ran);
+                tokio::time::sleep(ms(100)).await;
+            }
+        }
+        assert!(refused > 0, "the last moments of a marker");
+        assert_eq!(asked > 0, !by_operator);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_sees_a_run_that_waits_for_its_hook() {
+    let app = App::new();
+    let books = Books::saying([Says::NotYet, Says::Done("booked")]);
+    let layer = under(&app, &books).build().unwrap();
+    let service = app.under(&layer);
+    let operator = layer.operator(app.store.inner().clone());
+    post("/orders")
+        .key("other")
+        .send(&service)
+        .await
+        .assert_fresh(201);
+    let ask = post("/orders").key("k");
+    crash(&app, &ask).await;
+    let not_yet = ask.send(&service).await;
+    not_yet.assert_refused(409, "outcome-unknown");
+    // Also when nothing is left of the claim under which the hook was asked.
+    for pause in [0, 100_000] {
+        tokio::time::sleep(ms(pause)).await;
+        let key = operator.key_of(&ask.request().into_parts().0).unwrap();
+        let explained = operator.explain(key).await.unwrap();
+        let Explanation::Unknown(unknown) = explained else {
+            panic!("{explained}");
+        };
+        assert!(unknown.waits_for_hook && !unknown.hook_asked);
+        assert_eq!(operator.unknown(None).await.unwrap().outcomes, [unknown]);
+    }
+    assert_eq!(ask.send(&service).await.text(), "booked");
+    assert!(operator.unknown(None).await.unwrap().outcomes.is_empty());
 }
