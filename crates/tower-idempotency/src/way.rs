@@ -109,14 +109,15 @@ impl Shared {
             }
             match record.state {
                 State::Held if !record.lapsed => return Ok(self.in_progress(record.expires_in)),
-                State::Done => match self.finished(key, record.token).await? {
-                    Some(done) => match lead(&done) {
-                        Some(marker) => key = marker.leads_to(key, done.token).key,
-                        None => return Ok(self.replay(key, &done)),
-                    },
-                    // It has changed meanwhile.
-                    None => {}
-                },
+                State::Done => {
+                    // Where it has changed meanwhile, the next look tells.
+                    if let Some(done) = self.finished(key, record.token).await? {
+                        let Some(marker) = lead(&done) else {
+                            return Ok(self.replay(key, &done));
+                        };
+                        key = marker.leads_to(key, done.token).key;
+                    }
+                }
                 _ => return Ok(self.unknown()),
             }
         }
