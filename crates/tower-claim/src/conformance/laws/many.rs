@@ -8,7 +8,7 @@ use crate::store::{
     ClaimManyRequest, Claimed, ClaimedMany, Grant, Owner, Release, ReleaseRequest, Renewed,
     StoreTime,
 };
-use crate::{Key, Nonce, Settings, Token};
+use crate::{Key, LapsePolicy, Nonce, Settings, StoreError, Token};
 
 laws![ManyBench;
     several_free_keys_are_granted_together,
@@ -20,6 +20,8 @@ laws![ManyBench;
     a_lapsed_key_is_taken_over_with_the_others,
     a_done_key_refuses_all,
     a_cooling_key_refuses_all,
+    an_unknown_key_refuses_all,
+    keys_out_of_order_repeated_or_none_are_refused,
     several_keys_past_not_after_are_too_late,
     a_spent_nonce_is_not_granted_several_keys,
     the_common_terms_are_in_every_record,
@@ -159,6 +161,62 @@ async fn a_cooling_key_refuses_all(b: &ManyBench) -> Judged {
     let (_, by) = refused(many(b, &keys, b.nonce()).await?)?;
     expect!("the refusal", by, Claimed::Cooling(_));
     b.ask(keys[2]).granted().await?;
+    Ok(())
+}
+
+async fn an_unknown_key_refuses_all(b: &ManyBench) -> Judged {
+    let keys = keys(b, 3);
+    let mut terms = b.lease(2);
+    terms.on_lapse = LapsePolicy::Hold;
+    let lapsed = b.ask(keys[1]).terms(terms).granted().await?.owner;
+    b.at(3).await?;
+    let (key, by) = refused(many(b, &keys, b.nonce()).await?)?;
+    ensure!(
+        key == keys[1],
+        "{:?} stands in the way, not {key:?}",
+        keys[1]
+    );
+    let unknown = expect!("the refusal", by, Claimed::Unknown(unknown) => unknown);
+    ensure!(
+        unknown.token == lapsed.token,
+        "the lapsed owner's token, not {}",
+        unknown.token
+    );
+    b.ask(keys[0]).granted().await?;
+    b.ask(keys[2]).granted().await?;
+    Ok(())
+}
+
+/// Taken as they are, two crossing claims would wait for one another, and a key would be granted twice.
+async fn keys_out_of_order_repeated_or_none_are_refused(b: &ManyBench) -> Judged {
+    let (keys, nonce, terms) = (keys(b, 3), b.nonce(), b.lease(2));
+    let [first, second, third] = [keys[0], keys[1], keys[2]];
+    let wrong: [&[Key]; 5] = [
+        &[second, first],
+        &[first, third, second],
+        &[first, first],
+        &[first, second, second],
+        &[],
+    ];
+    for wrong in wrong {
+        let request = ClaimManyRequest {
+            keys: wrong,
+            nonce,
+            settings: &terms,
+            floor: Token::ZERO,
+            not_after: b.far(),
+        };
+        let answer = b.power.dyn_claim_many(request).await;
+        expect!(
+            "keys that are no set in order",
+            answer,
+            Err(StoreError::Unsupported(_))
+        );
+    }
+    // Nothing was taken, and the nonce was not spent.
+    let answer = many(b, &keys, nonce).await?;
+    let grant = grant(answer)?;
+    ensure!(grant.took_over.is_none(), "taken over: {grant:?}");
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 mod admin_after;
 mod admin_break;
 mod admin_resolve;
+mod admin_terms;
 mod claim;
 mod claim_lapse;
 mod claim_nonce;
@@ -50,7 +51,12 @@ pub(super) fn claim_many() -> Vec<&'static Law<ManyBench>> {
 }
 
 pub(super) fn claim_admin() -> Vec<&'static Law<AdminBench>> {
-    let files = [admin_resolve::LAWS, admin_break::LAWS, admin_after::LAWS];
+    let files = [
+        admin_resolve::LAWS,
+        admin_break::LAWS,
+        admin_after::LAWS,
+        admin_terms::LAWS,
+    ];
     files.into_iter().flatten().collect()
 }
 

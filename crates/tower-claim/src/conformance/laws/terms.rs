@@ -10,8 +10,14 @@ laws![Bench;
     cooling_ends,
     cooling_tells_how_long_and_whether_the_same,
     a_clean_release_does_not_cool,
+    a_release_after_the_lapse_does_not_cool,
+    cooling_outlasts_the_unfinished_keep,
     min_hold_outlives_the_release,
     min_hold_ends,
+    min_hold_outlives_the_claims_not_after,
+    min_hold_outlives_the_result,
+    min_hold_outlives_the_lapse,
+    min_hold_outlives_the_marked_release,
     min_hold_does_not_lengthen_a_lease,
     the_records_own_cooling_judges,
     the_records_own_policy_judges,
@@ -68,6 +74,27 @@ async fn a_clean_release_does_not_cool(b: &Bench) -> Judged {
     Ok(())
 }
 
+async fn a_release_after_the_lapse_does_not_cool(b: &Bench) -> Judged {
+    let first = b.ask(b.key()).terms(cooling(b, 9)).granted().await?.owner;
+    b.at(3).await?;
+    b.release(first).await?;
+    b.ask(first.key).granted().await?;
+    Ok(())
+}
+
+/// The record binds nobody any more, and the owner's late effects may still be under way.
+async fn cooling_outlasts_the_unfinished_keep(b: &Bench) -> Judged {
+    let mut terms = b.lease(1);
+    terms.unfinished_keep = b.units(1);
+    terms.cooling = b.units(3);
+    let first = b.ask(b.key()).terms(terms).granted().await?.owner;
+    b.at(3).await?;
+    cools(b.ask(first.key).send().await?)?;
+    b.at(5).await?;
+    b.ask(first.key).granted().await?;
+    Ok(())
+}
+
 async fn min_hold_outlives_the_release(b: &Bench) -> Judged {
     let first = b.ask(b.key()).terms(min_hold(b, 4)).granted().await?.owner;
     b.release(first).await?;
@@ -85,6 +112,61 @@ async fn min_hold_ends(b: &Bench) -> Judged {
     let first = b.ask(b.key()).terms(min_hold(b, 2)).granted().await?.owner;
     b.release(first).await?;
     b.at(3).await?;
+    b.ask(first.key).granted().await?;
+    Ok(())
+}
+
+/// No copy of the claim is under way any more: a store may forget its nonce, and not the hold.
+async fn min_hold_outlives_the_claims_not_after(b: &Bench) -> Judged {
+    let not_after = b.ahead(1);
+    let ask = b.ask(b.key()).terms(min_hold(b, 4)).not_after(not_after);
+    let first = ask.granted().await?.owner;
+    b.release_until(first, not_after).await?;
+    b.at(3).await?;
+    let cooling = cools(b.ask(first.key).send().await?)?;
+    ensure!(
+        b.about(cooling.remaining, 1),
+        "1 more unit, not {:?}",
+        cooling.remaining
+    );
+    b.at(5).await?;
+    b.ask(first.key).granted().await?;
+    Ok(())
+}
+
+async fn min_hold_outlives_the_result(b: &Bench) -> Judged {
+    let first = b.ask(b.key()).terms(min_hold(b, 4)).granted().await?.owner;
+    b.finished(first, "result", 1).await?;
+    b.at(3).await?;
+    expect!(
+        "a claim after the keep",
+        b.ask(first.key).send().await?,
+        Claimed::Done(_)
+    );
+    b.at(5).await?;
+    b.ask(first.key).granted().await?;
+    Ok(())
+}
+
+async fn min_hold_outlives_the_lapse(b: &Bench) -> Judged {
+    let first = b.ask(b.key()).terms(min_hold(b, 4)).granted().await?.owner;
+    b.at(3).await?;
+    cools(b.ask(first.key).send().await?)?;
+    b.at(5).await?;
+    b.ask(first.key).granted().await?;
+    Ok(())
+}
+
+/// Past the keep of what is unknown.
+async fn min_hold_outlives_the_marked_release(b: &Bench) -> Judged {
+    let mut terms = min_hold(b, 4);
+    terms.unfinished_keep = b.units(1);
+    let first = b.ask(b.key()).terms(terms).granted().await?.owner;
+    b.marked(first).await?;
+    b.release(first).await?;
+    b.at(3).await?;
+    cools(b.ask(first.key).send().await?)?;
+    b.at(5).await?;
     b.ask(first.key).granted().await?;
     Ok(())
 }

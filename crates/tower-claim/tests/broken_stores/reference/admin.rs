@@ -68,9 +68,15 @@ impl Records {
                     "a resolve to done is kept for ever" => now + Duration::from_secs(1000),
                     _ => now + keep,
                 };
+                let until = until.max(record.not_before);
                 record.become_now(State::Done { value, until }, now);
             }
-            _ => record.free(now),
+            _ => {
+                if flaw == "a resolve frees at once" {
+                    record.not_before = now;
+                }
+                record.free(now);
+            }
         }
         if flaw == "a resolve forgets the nonce" {
             record.spent.remove(&nonce);
@@ -117,9 +123,20 @@ impl Records {
             || !record.marked && flaw == "a break frees Hold";
         let until = now + record.terms.unfinished_keep;
         let nonce = record.nonce;
-        record.broken = true;
-        if flaw == "a break changes nothing" {
-            record.broken = false;
+        record.broken = flaw != "a break changes nothing";
+        if record.broken {
+            // The owner may be at work still: it cools as after a lapse.
+            if flaw == "a break cools from the break" || now < record.end {
+                record.end = now;
+            }
+            let cooled = match flaw {
+                "a break does not cool" => now,
+                _ => record.end + record.terms.cooling,
+            };
+            record.stay_taken(cooled, "break");
+        }
+        if !record.broken {
+            // As it was.
         } else if record.holds() && !frees {
             let by_lapse = false;
             record.become_now(State::Unknown { by_lapse, until }, now);

@@ -205,7 +205,11 @@ impl Record {
     }
 
     fn judge_free(&self, asked: Option<Fingerprint>, now: Duration) -> Judgement {
-        let remaining = self.not_before.saturating_sub(now);
+        let forgets = self.breaks("min_hold ends with the not_after");
+        let remaining = match forgets && now > self.latest_not_after {
+            true => Duration::ZERO,
+            false => self.not_before.saturating_sub(now),
+        };
         if !remaining.is_zero() {
             return Judgement::Answer(Claimed::Cooling(Cooling {
                 remaining,
@@ -229,7 +233,8 @@ impl Record {
         } else if self.breaks("cooling never ends") && !cooling.is_zero() {
             cooling = Duration::from_secs(1000);
         }
-        let remaining = (self.end + cooling).saturating_sub(now);
+        let until = (self.end + cooling).max(self.min_hold_end("lapse"));
+        let remaining = until.saturating_sub(now);
         let same = self.same(request.fingerprint);
         let keep_over = now >= self.end + theirs.unfinished_keep;
         if !remaining.is_zero() {

@@ -1,9 +1,9 @@
 //! Several keys.
 
 use tower_claim::store::{
-    ClaimManyRequest, ClaimRequest, Claimed, ClaimedMany, Release, ReleaseRequest, StoreTime,
+    ClaimManyRequest, ClaimRequest, Claimed, ClaimedMany, Grant, Release, ReleaseRequest, StoreTime,
 };
-use tower_claim::{ClaimMany, Settings, StoreError, Token};
+use tower_claim::{ClaimMany, Key, Settings, StoreError, Token};
 
 use super::claim::Judgement;
 use super::{Records, Reference, State};
@@ -35,6 +35,7 @@ impl Records {
             match (flaw, &by) {
                 ("several keys again are granted", Claimed::Mine { .. })
                 | ("several keys ignore done", Claimed::Done(_))
+                | ("several keys ignore unknown", Claimed::Unknown(_))
                 | ("several keys ignore cooling", Claimed::Cooling(_)) => takes_over.push(false),
                 ("a held key is skipped", Claimed::Busy(_)) => takes_over.push(false),
                 ("a refusal keeps what it took", _) => {
@@ -91,7 +92,7 @@ impl Records {
 
 fn single<'a>(
     request: &ClaimManyRequest<'_>,
-    key: tower_claim::Key,
+    key: Key,
     settings: &'a Settings,
 ) -> ClaimRequest<'a> {
     ClaimRequest {
@@ -104,10 +105,41 @@ fn single<'a>(
     }
 }
 
+fn repeats(keys: &[Key]) -> bool {
+    keys.windows(2).any(|pair| pair[0] == pair[1])
+}
+
+/// A grant of no keys.
+fn nothing(request: &ClaimManyRequest<'_>) -> Grant {
+    Grant {
+        token: Token::next(request.floor, Token::ZERO, 1),
+        lease: request.settings.lease,
+        attempt: 1,
+        took_over: None,
+    }
+}
+
 impl ClaimMany for Reference {
     async fn claim_many(&self, request: ClaimManyRequest<'_>) -> Result<ClaimedMany, StoreError> {
         if request.keys.len() == 1 && self.breaks("one key is not several") {
             return Err(StoreError::Unsupported("one key as several"));
+        }
+        match (request.first_key(), self.flaw) {
+            (Ok(_), _) => {}
+            (Err(_), "no keys are granted") if request.keys.is_empty() => {
+                return Ok(ClaimedMany::Granted(nothing(&request)));
+            }
+            (Err(_), "several keys may come in any order") if request.keys.len() > 1 => {}
+            (Err(_), "a key may be repeated") if repeats(request.keys) => {}
+            (Err(error), flaw) => {
+                if flaw == "keys out of order are taken, then refused" {
+                    for key in request.keys {
+                        let one = single(&request, *key, request.settings);
+                        self.records().claim(one)?;
+                    }
+                }
+                return Err(error);
+            }
         }
         let answer = if self.breaks("several keys are looked at, then taken") {
             let looked = self.records().look(&request);

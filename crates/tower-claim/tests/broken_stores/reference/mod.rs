@@ -200,7 +200,12 @@ impl Record {
                 true => self.granted,
                 false => self.end,
             };
+            let cooled = match self.breaks("cooling ends with the unfinished keep") {
+                true => self.end + self.terms.cooling.min(keep),
+                false => self.end + self.terms.cooling,
+            };
             if self.holds() {
+                self.stay_taken(cooled, "lapse");
                 let by_lapse = true;
                 let until = from + keep;
                 self.become_now(State::Unknown { by_lapse, until }, self.end);
@@ -208,6 +213,7 @@ impl Record {
                 && !self.breaks("an unfinished record binds for ever"))
                 || self.breaks("the unfinished keep is ignored")
             {
+                self.stay_taken(cooled, "lapse");
                 self.free(self.end + keep);
                 if self.breaks("the end of an unfinished keep forgets the token") {
                     self.token = Token::ZERO;
@@ -240,12 +246,20 @@ impl Record {
         self.since = since;
     }
 
+    /// The hold ends like this: nobody is granted the key before it has cooled and its minimum hold is over.
+    fn stay_taken(&mut self, cooled: Duration, ending: &str) {
+        self.not_before = cooled.max(self.min_hold_end(ending));
+    }
+
+    fn min_hold_end(&self, ending: &str) -> Duration {
+        match self.flaw.strip_prefix("min_hold ends with the ") {
+            Some(flaw) if flaw == ending => Duration::ZERO,
+            _ => self.granted + self.terms.min_hold,
+        }
+    }
+
     /// Keeps token, nonce, spent nonces and "not before".
     fn free(&mut self, since: Duration) {
-        self.not_before = self.not_before.max(match self.state {
-            State::Held if since >= self.end => self.end + self.terms.cooling,
-            _ => Duration::ZERO,
-        });
         self.become_now(State::Free, since);
         self.fingerprint = None;
         if !self.breaks("the mark outlives its record") {

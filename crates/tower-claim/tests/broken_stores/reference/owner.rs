@@ -161,6 +161,7 @@ impl Records {
                 return Finish::Lost;
             }
             _ => {
+                let until = until.max(record.min_hold_end("result"));
                 let until = match flaw {
                     "a result ends with the lease" => until.min(record.end),
                     "a result is kept for ever" => until + Duration::from_secs(1000),
@@ -246,21 +247,22 @@ impl Record {
     fn give_back(&mut self, now: Duration) {
         let flaw = self.flaw;
         if self.marked && flaw != "a marked hold is released into free" {
+            self.stay_taken(now, "marked release");
             let until = now + self.terms.unfinished_keep;
             let by_lapse = false;
             return self.become_now(State::Unknown { by_lapse, until }, now);
         }
         let fingerprint = self.fingerprint;
         let min_hold = self.terms.min_hold;
-        // A clean end: no cooling.
-        self.end = now + Duration::from_nanos(1);
+        let lapsed = self.lapsed(now);
         self.free(now);
+        // A clean end: no cooling.
         self.not_before = match flaw {
             "a release cools" => now + self.terms.cooling,
-            "min_hold ends with the release" => now,
+            "a release after the lapse cools" if lapsed => self.end + self.terms.cooling,
             "min_hold never ends" if !min_hold.is_zero() => now + Duration::from_secs(1000),
             "min_hold counts from the release" => now + min_hold,
-            _ => self.granted + min_hold,
+            _ => self.min_hold_end("release"),
         };
         match flaw {
             "a released key binds its fingerprint" => self.fingerprint = fingerprint,
