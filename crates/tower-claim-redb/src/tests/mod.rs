@@ -3,6 +3,7 @@
 mod churn;
 mod disk;
 mod files;
+mod golden;
 mod guard;
 mod odd;
 mod restart;

@@ -3,6 +3,7 @@
 mod counts;
 mod fails;
 mod hangs;
+mod power;
 
 use std::fs::{File, OpenOptions};
 use std::io;
