@@ -103,16 +103,16 @@ impl Calls {
         deadline: Deadline,
         txn: Txn,
     ) -> Result<TxnResponse, StoreError> {
+        let mut last = None;
         for tried in 0..self.members.tries() {
             let turn = self.members.turn();
             let attempt = deadline.attempt(tried, self.members.len());
-            let client = timeout_at(attempt, self.members.client(turn)).await;
-            let failed = match client {
+            match timeout_at(attempt, self.members.client(turn)).await {
                 Ok(Ok(client)) => {
                     let mut kv = kv(&client);
                     match timeout_at(deadline.at, kv.txn(txn.clone())).await {
                         Ok(Ok(answer)) => return Ok(answer),
-                        Ok(Err(error)) if never_sent(&error) => of_read(error),
+                        Ok(Err(error)) if never_sent(&error) => last = Some(of_read(error)),
                         Ok(Err(error)) => {
                             self.members.pass(turn);
                             return Err(of_write(error));
@@ -124,16 +124,17 @@ impl Calls {
                     }
                 }
                 Ok(Err(error)) if is_final(&error) => return Err(of_read(error)),
-                Ok(Err(error)) => of_read(error),
-                Err(_) => unanswered(deadline),
-            };
+                Ok(Err(error)) => last = Some(of_read(error)),
+                // It said nothing: what another said stays.
+                Err(_) => {}
+            }
             self.members.pass(turn);
             if deadline.has_passed() {
-                return Err(failed);
+                break;
             }
             a_moment(deadline).await;
         }
-        Err(unanswered(deadline))
+        Err(last.unwrap_or_else(|| unanswered(deadline)))
     }
 
     /// Leases of these spans in seconds, all at once. One that is granted twice, after a lost reply, ends by
@@ -196,6 +197,7 @@ impl Calls {
         // Below zero once it has ended.
         Ok(Duration::from_secs(u64::try_from(left.ttl()).unwrap_or(0)))
     }
+
     /// Asks again, at another member where there is one, what has no effect that counts.
     async fn again<T, F>(
         &self,
@@ -268,5 +270,24 @@ impl Least {
     pub(crate) fn learn(&self, asked: u64, granted: i64) -> bool {
         let granted = u64::try_from(granted).unwrap_or(0);
         granted > asked && self.0.fetch_max(granted, Ordering::Relaxed) < granted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a write that reached nobody the last refusal is told, not the call timeout, which has not passed.
+    #[tokio::test]
+    async fn a_write_that_every_try_was_refused_tells_the_refusal() {
+        let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}", nobody.local_addr().unwrap());
+        drop(nobody);
+        let client = Client::connect([endpoint], None).await.unwrap();
+        let calls = Calls::new(Members::new(vec![client], None), Duration::from_secs(60));
+        let error = calls.write(calls.deadline(), Txn::new()).await.unwrap_err();
+        assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+        let source = std::error::Error::source(&error).unwrap().to_string();
+        assert!(source.contains("refused"), "{source}");
     }
 }
