@@ -16,7 +16,6 @@ const MOST_AT_ONCE: usize = 8192;
 impl ClaimAdmin for EtcdStore {
     async fn scan(&self, from: Option<Key>, limit: usize) -> Result<ScanPage, StoreError> {
         let (inner, keys) = (&self.inner, &self.inner.keys);
-        let deadline = inner.calls.deadline();
         let limit = limit.clamp(1, 1000);
         let start = from.map_or_else(|| keys.all(), |key| keys.of(&key));
         let mut most = (limit + 1) * KEYS_EACH;
@@ -32,6 +31,8 @@ impl ClaimAdmin for EtcdStore {
             if let Some(revision) = revision {
                 options = options.with_revision(revision);
             }
+            // One for each page: how many there are to pass, others decide.
+            let deadline = inner.calls.deadline();
             let mut page = inner.calls.get(deadline, start.clone(), options).await?;
             let header = page.header().map_or(0, |header| header.revision());
             let revision = *revision.get_or_insert(header);

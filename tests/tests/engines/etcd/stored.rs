@@ -1,13 +1,16 @@
 //! What lies in etcd: foreign and future records, and etcd's own housekeeping.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use etcd_client::{Client, GetOptions, Txn, TxnOp};
+use system_tests::relay::{Relay, Way};
+use system_tests::servers::Etcd;
 use tower_claim::store::{
     Beat, Claimed, Finish, FinishRequest, Release, ReleaseRequest, Renewed, Value,
 };
 use tower_claim::{ClaimAdmin, ClaimStore, Settings, StoreError};
+use tower_claim_etcd::EtcdStore;
 
 use super::bench::{ask, endpoints, hold, hold_by, key, nonce, prefix, server, store_on, until};
 
@@ -43,6 +46,36 @@ async fn what_is_no_record_is_an_error_with_the_keys_prefix() {
             .await
             .expect("deleted");
     }
+}
+
+/// How many keys of others there are to pass is not in our hands: each read has the call timeout of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_scan_may_take_longer_than_one_call() {
+    // Of its own: a compaction in the midst, as below, ends a scan.
+    let (server, prefix) = (Etcd::start(), prefix());
+    let relay = Relay::to(server.addresses()[0].clone());
+    let builder = EtcdStore::builder().endpoints([format!("http://{}", relay.address())]);
+    let limit = Duration::from_secs(2);
+    let builder = builder.prefix(&prefix).call_timeout(limit);
+    let store = builder.connect().await.expect("etcd answers");
+    let client = Client::connect(endpoints(&server), None).await;
+    let mut client = client.expect("etcd");
+    let foreign: Vec<_> = (0..5200).map(|nth| format!("{prefix}/k/!{nth}")).collect();
+    for some in foreign.chunks(100) {
+        let puts = some.iter().map(|path| TxnOp::put(&path[..], "", None));
+        let txn = Txn::new().and_then(puts.collect::<Vec<_>>());
+        client.txn(txn).await.expect("put");
+    }
+    let one = hold(&store, key(), Duration::from_secs(60)).await;
+    relay.set(Way::Delay {
+        requests: Duration::ZERO,
+        replies: limit / 6,
+    });
+    let began = Instant::now();
+    let page = store.scan(None, 1).await.expect("scanned");
+    assert!(began.elapsed() > limit, "it was no long scan");
+    assert_eq!(page.records.len(), 1);
+    assert_eq!(page.records[0].key, one.key);
 }
 
 /// A page of etcd that holds nothing of ours is not the end.
