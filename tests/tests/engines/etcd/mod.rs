@@ -4,6 +4,8 @@ mod bench;
 mod cost;
 mod door;
 mod failover;
+mod flush;
+mod granted;
 mod hard;
 mod late;
 mod odd;
@@ -12,5 +14,6 @@ mod stored;
 mod suite;
 mod tls;
 mod trips;
+mod wake;
 
 pub use failover::leader;

@@ -8,25 +8,43 @@ use std::time::Duration;
 use bytes::Bytes;
 use system_tests::servers::Etcd;
 use tower_claim::store::{
-    Admission, Beat, Claimed, Finish, FinishRequest, Marked, Release, ReleaseRequest, Renewed,
-    Value,
+    Admission, Beat, Claimed, Finish, FinishRequest, Marked, Owner, Release, ReleaseRequest,
+    Renewed, Value,
 };
-use tower_claim::{ClaimStore, FenceStore, Settings};
+use tower_claim::{ClaimStore, FenceStore, LapsePolicy, Settings};
 use tower_claim_etcd::{EtcdFenceStore, EtcdStore};
 
-use super::bench::{ask, endpoints, hold, key, nonce, prefix, store_on, until};
+use super::bench::{ask, endpoints, hold, hold_by, key, nonce, prefix, store_on, until};
 
 /// What a call costs, by gRPC method.
 type Calls = BTreeMap<String, u64>;
 
-fn counted(server: &Etcd) -> Calls {
+/// What etcd tells of itself, line by line.
+fn metrics(server: &Etcd) -> String {
     let mut tcp = TcpStream::connect(&server.addresses()[0]).expect("etcd listens");
     tcp.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")
         .expect("sent");
     let mut text = String::new();
     tcp.read_to_string(&mut text).expect("metrics are text");
+    text
+}
+
+fn value(line: &str) -> Option<u64> {
+    let count = line.rsplit(' ').next()?.parse::<f64>().ok()?;
+    Some(count as u64)
+}
+
+/// One that has no labels.
+pub fn metric(server: &Etcd, name: &str) -> u64 {
+    let text = metrics(server);
+    let mut lines = text.lines();
+    let line = lines.find(|line| line.split(' ').next() == Some(name));
+    line.and_then(value).expect("etcd counts it")
+}
+
+fn counted(server: &Etcd) -> Calls {
     let mut calls = Calls::new();
-    for line in text
+    for line in metrics(server)
         .lines()
         .filter(|line| line.starts_with("grpc_server_handled_total{"))
     {
@@ -34,12 +52,8 @@ fn counted(server: &Etcd) -> Calls {
             .split("grpc_method=\"")
             .nth(1)
             .and_then(|rest| rest.split('"').next());
-        let count = line
-            .rsplit(' ')
-            .next()
-            .and_then(|count| count.parse::<f64>().ok());
-        if let (Some(method), Some(count)) = (method, count) {
-            *calls.entry(method.to_owned()).or_default() += count as u64;
+        if let (Some(method), Some(count)) = (method, value(line)) {
+            *calls.entry(method.to_owned()).or_default() += count;
         }
     }
     calls
@@ -51,6 +65,12 @@ struct Counter {
 }
 
 impl Counter {
+    async fn start() -> Self {
+        let server = Etcd::start();
+        let store = store_on(endpoints(&server), &prefix()).await;
+        Self { server, store }
+    }
+
     /// What `work` cost. Leases are given back after the answer: waited for.
     async fn of<T>(&self, expected: &[(&str, u64)], work: impl Future<Output = T>) -> T {
         let before = counted(&self.server);
@@ -80,12 +100,10 @@ impl Counter {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_trips_are_those_of_the_docs() {
-    let server = Etcd::start();
-    let store = store_on(endpoints(&server), &prefix()).await;
-    let counter = Counter { server, store };
+    let counter = Counter::start().await;
     let store = &counter.store;
     let terms = Settings::new(Duration::from_secs(60));
-    let give_back = |owner: tower_claim::store::Owner| ReleaseRequest {
+    let give_back = |owner: Owner| ReleaseRequest {
         key: owner.key,
         nonce: owner.nonce,
         token: Some(owner.token),
@@ -178,4 +196,54 @@ async fn the_trips_are_those_of_the_docs() {
         .of(&again, guard.admit("r", owner.token, owner.nonce))
         .await;
     assert_eq!(second.ok(), Some(Admission::Admitted));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_trips_after_a_lapse_are_those_of_the_docs() {
+    let counter = Counter::start().await;
+    let store = &counter.store;
+    let terms = Settings::new(Duration::from_secs(1));
+    let mut unknown = terms.clone();
+    unknown.on_lapse = LapsePolicy::Hold;
+    let mut cooling = terms.clone();
+    cooling.cooling = Duration::from_secs(60);
+    let holds = [&terms, &unknown, &cooling].map(|terms| hold_by(store, key(), terms));
+    let holds = futures_util::future::join_all(holds).await;
+    let [over, unknown, cools] = holds[..] else {
+        panic!("{holds:?}");
+    };
+    for owner in [over, unknown, cools] {
+        until("the lapse", async || {
+            let seen = store.peek(owner.key).await.expect("etcd answers");
+            seen.is_some_and(|seen| seen.lapsed)
+        })
+        .await;
+    }
+    let ask_for = |owner: Owner| ask(store, owner.key, nonce(), &terms);
+    let one = counter.of(&[("Txn", 1)], ask_for(unknown)).await;
+    assert!(matches!(one, Claimed::Unknown(_)), "{one:?}");
+    let one = counter.of(&[("Txn", 1)], ask_for(cools)).await;
+    assert!(matches!(one, Claimed::Cooling(_)), "{one:?}");
+    let granted = [("LeaseGrant", 3), ("LeaseRevoke", 2), ("Txn", 2)];
+    let one = counter.of(&granted, ask_for(over)).await;
+    let took_over = matches!(&one, Claimed::Granted(grant) if grant.took_over.is_some());
+    assert!(took_over, "{one:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_trips_of_a_record_that_moves_along_are_those_of_the_docs() {
+    let counter = Counter::start().await;
+    let store = &counter.store;
+    let mut terms = Settings::new(Duration::from_secs(60));
+    terms.cooling = Duration::from_secs(10);
+    terms.unfinished_keep = Duration::from_secs(60);
+    let owner = hold_by(store, key(), &terms).await;
+    let beats = [Beat { owner, progress: 1 }];
+    let kept = [("LeaseGrant", 3), ("Txn", 2)];
+    let first = [&kept[..], &[("LeaseRevoke", 3)]].concat();
+    for expected in [&first[..], &kept[..]] {
+        let renewed = counter.of(expected, store.renew(&beats)).await;
+        let renewed = renewed.expect("renewed");
+        assert!(matches!(renewed[..], [Renewed::Renewed { .. }]));
+    }
 }
