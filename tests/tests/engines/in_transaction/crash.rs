@@ -11,7 +11,7 @@ use futures_util::future::{Either, join_all, select};
 use http::StatusCode;
 use rustix::process::{Pid, Signal, kill_process};
 use system_tests::client::post;
-use system_tests::servers::Leash;
+use system_tests::servers::{Leash, PgBouncer};
 
 use super::{SECOND, Shop, until};
 
@@ -21,6 +21,8 @@ const ABORTED: usize = 500;
 const AT_ONCE: usize = 25;
 const URL: &str = "SHOP_URL";
 const SCHEMA: &str = "SHOP_SCHEMA";
+/// Where its claims go by another way.
+const STORE_URL: &str = "SHOP_STORE_URL";
 const VICTIM: &str = "in_transaction::crash::the_shop_to_be_killed";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -29,7 +31,10 @@ async fn the_shop_to_be_killed() {
     let (Ok(url), Ok(schema)) = (std::env::var(URL), std::env::var(SCHEMA)) else {
         return;
     };
-    let shop = Shop::at(url, schema).await;
+    let mut shop = Shop::at(url, schema.clone()).await;
+    if let Ok(url) = std::env::var(STORE_URL) {
+        shop.store = super::store(&url, &schema).await;
+    }
     let app = shop.orders(shop.layer().lease(SECOND));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
     let listener = listener.expect("a port");
@@ -51,9 +56,14 @@ struct Victim {
 
 impl Victim {
     fn start(shop: &Shop) -> Self {
+        Self::claiming_at(shop, &shop.url)
+    }
+
+    fn claiming_at(shop: &Shop, store: &str) -> Self {
         let mut process = Command::new(std::env::current_exe().expect("this test"))
             .args([VICTIM, "--exact", "--ignored", "--nocapture"])
             .env(URL, &shop.url)
+            .env(STORE_URL, store)
             .env(SCHEMA, &shop.schema)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -176,4 +186,36 @@ async fn of_five_hundred_killed_requests_each_ordered_once() {
     );
     assert_eq!(rows, keys, "as many orders as keys");
     assert!(done_before > 0, "no kill came after a commit");
+}
+
+/// A session of a pooler outlives its client; no claim of ours is bound to one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_owner_behind_a_pooler_keeps_its_key_for_its_lease_and_no_longer() {
+    let shop = Shop::open().await;
+    let pooler = tokio::task::spawn_blocking(|| PgBouncer::before(super::server(), 2)).await;
+    let pooler = pooler.expect("it starts");
+    let victim = Victim::claiming_at(&shop, &pooler.url());
+    let survivor = Victim::claiming_at(&shop, &pooler.url());
+    // Its handler waits for this row until it is killed.
+    let mut blocks = shop.pool.begin().await.expect("a transaction");
+    let lock = sqlx::query("lock table orders in exclusive mode");
+    lock.execute(&mut *blocks).await.expect("locked");
+    let killed = victim.order("key");
+    let held = async {
+        until("the key is claimed", async || {
+            let count = sqlx::query_scalar("select count(*) from claim");
+            count.fetch_one(&shop.pool).await.ok() == Some(1_i64)
+        })
+        .await;
+        let busy = survivor.order("key").await.expect("an answer");
+        assert_eq!(busy.0, StatusCode::CONFLICT, "{}", busy.1);
+        victim.shoot();
+    };
+    let (answer, ()) = tokio::join!(killed, held);
+    assert_eq!(answer, None, "it was killed before it could answer");
+    let since = Instant::now();
+    blocks.rollback().await.expect("unlocked");
+    survivor.order_in_the_end("key").await;
+    assert!(since.elapsed() < 8 * SECOND, "{:?}", since.elapsed());
+    assert_eq!(shop.rows().await, ["key"]);
 }

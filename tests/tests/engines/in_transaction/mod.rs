@@ -40,9 +40,8 @@ impl FromRef<Shop> for Transactions {
 impl Shop {
     /// A new one, on the server that these tests share.
     async fn open() -> Self {
-        static SERVER: OnceLock<Postgres> = OnceLock::new();
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let url = SERVER.get_or_init(Postgres::start).url();
+        let url = server().url();
         let schema = format!("shop_{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let builder = PostgresStore::builder().url(&url).schema(&schema);
         builder.migrate().await.expect("tables are made");
@@ -58,8 +57,7 @@ impl Shop {
 
     /// One that is there.
     async fn at(url: String, schema: String) -> Self {
-        let store = PostgresStore::builder().url(&url).schema(&schema);
-        let store = store.connect().await.expect("it connects");
+        let store = store(&url, &schema).await;
         let pool = pool(&url, &schema, None).await;
         Self {
             transactions: transactions(&pool, &schema),
@@ -99,6 +97,16 @@ impl Shop {
         let rows = sqlx::query_scalar("select key from orders order by id");
         rows.fetch_all(&self.pool).await.expect("rows")
     }
+}
+
+fn server() -> &'static Postgres {
+    static SERVER: OnceLock<Postgres> = OnceLock::new();
+    SERVER.get_or_init(Postgres::start)
+}
+
+async fn store(url: &str, schema: &str) -> PostgresStore {
+    let store = PostgresStore::builder().url(url).schema(schema);
+    store.connect().await.expect("it connects")
 }
 
 async fn pool(url: &str, schema: &str, port: Option<u16>) -> PgPool {
