@@ -115,6 +115,17 @@ pub(crate) fn of_statement(error: tokio_postgres::Error, key: Option<&Key>) -> S
     failure(&state, ended_session(&error), key, error.into())
 }
 
+/// The error of a guard's call names the resource whose mark cannot be read.
+pub(crate) fn of_mark(resource: &str) -> impl Fn(StoreError) -> StoreError {
+    move |error| match error {
+        StoreError::Garbled { source, .. } => StoreError::Garbled {
+            key_prefix: resource.chars().take(8).collect(),
+            source,
+        },
+        error => error,
+    }
+}
+
 /// Whether the server ended the session with this error.
 pub(crate) fn ended_session(error: &tokio_postgres::Error) -> bool {
     use tokio_postgres::error::Severity;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tokio_postgres::Row;
 use tower_claim::store::{
     Admission, Beat, Broken, Capabilities, ClaimAdmin, ClaimMany, ClaimManyRequest, ClaimRequest,
     ClaimStore, Claimed, ClaimedMany, DynClaimStore, FenceStore, Finish, FinishRequest,
@@ -12,8 +13,9 @@ use tower_claim::{Key, Nonce, StoreError, Token};
 
 use crate::PostgresStore;
 use crate::calls::{Calls, only};
+use crate::error::of_mark;
 use crate::listener::Listener;
-use crate::statement::answer;
+use crate::statement::{Call, answer};
 use crate::store::Inner;
 
 /// Connections of a keeper for what may wait for a row: releases, finishes.
@@ -158,7 +160,8 @@ impl ClaimAdmin for PostgresStore {
     }
 }
 
-/// Marks by resource, one row each, never pruned. To guard data in the same database, admit within the
+/// Marks by resource, one row each, never pruned. A row has no format of its own: that of the tables is the marks',
+/// too, and a later format's migration replaces the functions by which an open store of this version asks. To guard data in the same database, admit within the
 /// transaction that writes: [`fence_in`](PostgresStore::fence_in).
 impl FenceStore for PostgresStore {
     async fn admit(
@@ -168,16 +171,29 @@ impl FenceStore for PostgresStore {
         nonce: Nonce,
     ) -> Result<Admission, StoreError> {
         let call = self.inner().statements.fence(resource, token, nonce);
-        answer::admission(only(&self.send(&call, None).await?)?)
+        self.ask_guard(resource, call, answer::admission).await
     }
 
     async fn raise_floor(&self, resource: &str, floor: Token) -> Result<Token, StoreError> {
         let call = self.inner().statements.raise_floor(resource, floor);
-        answer::high(only(&self.send(&call, None).await?)?)
+        self.ask_guard(resource, call, answer::high).await
     }
 
     async fn high_water(&self, resource: &str) -> Result<Token, StoreError> {
         let call = self.inner().statements.high_water(resource);
-        answer::high(only(&self.send(&call, None).await?)?)
+        self.ask_guard(resource, call, answer::high).await
+    }
+}
+
+impl PostgresStore {
+    async fn ask_guard<T>(
+        &self,
+        resource: &str,
+        call: Call,
+        read: impl FnOnce(&Row) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let asked = self.send(&call, None).await;
+        let answer = asked.and_then(|rows| read(only(&rows)?));
+        answer.map_err(of_mark(resource))
     }
 }

@@ -7,7 +7,7 @@ use tower_claim::store::{ClaimRequest, Claimed, FinishRequest, Owner, Value};
 use tower_claim::{Key, Nonce, StoreError, Token};
 
 use crate::calls::{only, query};
-use crate::error::of_statement;
+use crate::error::{of_mark, of_statement};
 use crate::statement::{BAR_COMMIT, Call, answer};
 use crate::{PostgresStore, TransactionError};
 
@@ -81,8 +81,9 @@ impl PostgresStore {
         nonce: Nonce,
     ) -> Result<(), TransactionError> {
         let call = self.statements().fence_in(resource, token, nonce);
-        let answer = self.ask_in(client, call, None, answer::admission);
-        bar(client, TransactionError::unless_admitted(answer.await?)).await
+        let answer = self.ask_in(client, call, None, answer::admission).await;
+        let answer = answer.map_err(of_mark(resource))?;
+        bar(client, TransactionError::unless_admitted(answer)).await
     }
 
     /// Looks whether the owner holds the key still, and keeps it so: nobody is granted the key before the

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo};
-use redis::{ErrorKind, RedisResult, Value, from_redis_value};
+use redis::{ErrorKind, RedisError, RedisResult, ServerErrorKind, Value, from_redis_value};
 use tower_claim::engine::EngineClock;
 use tower_claim::store::StoreTime;
 use tower_claim::{Clock, SystemClock};
@@ -93,6 +93,9 @@ pub(crate) async fn inspect(
     })
 }
 
+/// Tells the time.
+const CLOCK: &str = "return redis.call('TIME')";
+
 /// A script that tells the time: are scripts allowed, and how far apart are the clocks?
 async fn time(
     connection: &mut Connection,
@@ -100,25 +103,13 @@ async fn time(
     prefix: &str,
     clock: &EngineClock,
 ) -> Result<(), ConnectError> {
+    // A key of ours: the user may have no right to others.
+    let key = format!("{prefix}clock");
     let mut command = redis::cmd("EVAL");
-    command
-        .arg("return redis.call('TIME')")
-        .arg(1)
-        // A key of ours: the user may have no right to others.
-        .arg(format!("{prefix}clock"));
+    command.arg(CLOCK).arg(1).arg(&key);
     let sent = clock.sending();
-    let answer = connection.ask(&command).await.map_err(|error| {
-        match error.kind() {
-            // A server that does not know EVAL, or a user without the right to it.
-            ErrorKind::Server(_) | ErrorKind::Extension => ConnectError::silent(
-                server,
-                format!(
-                    "it runs no scripts on `{prefix}*` ({error}): allow this user EVAL, EVALSHA and these keys"
-                ),
-            ),
-            _ => ConnectError::unreachable(server, error),
-        }
-    })?;
+    let answer = connection.ask(&command).await;
+    let answer = answer.map_err(|error| no_scripts(server, prefix, error))?;
     let told: Result<[u64; 2], _> = from_redis_value(answer);
     let Ok([seconds, micros]) = told else {
         return Err(ConnectError::silent(
@@ -128,6 +119,15 @@ async fn time(
     };
     let theirs = Duration::from_secs(seconds) + Duration::from_micros(micros);
     clock.observe(sent, StoreTime::from_micros(seconds * 1_000_000 + micros));
+    // A right of its own, without which no step would be answered.
+    let mut command = redis::cmd("EVALSHA");
+    let digest = redis::Script::new(CLOCK);
+    command.arg(digest.get_hash()).arg(1).arg(&key);
+    match connection.ask(&command).await {
+        // The server was flushed in between, or restarted.
+        Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {}
+        answer => drop(answer.map_err(|error| no_scripts(server, prefix, error))?),
+    }
     let offset = SystemClock.unix_time().abs_diff(theirs);
     if offset > OFFSET {
         tracing::warn!(
@@ -138,6 +138,20 @@ async fn time(
         );
     }
     Ok(())
+}
+
+/// A server that does not know EVAL, or a user without the right to it.
+fn no_scripts(server: &str, prefix: &str, error: RedisError) -> ConnectError {
+    match error.kind() {
+        ErrorKind::Server(_) | ErrorKind::Extension => ConnectError::silent(
+            server,
+            format!(
+                "it runs no scripts on `{prefix}*` ({error}): grant this user `+eval +evalsha +time ~{prefix}*` \
+                 (the README lists all the rights it needs)"
+            ),
+        ),
+        _ => ConnectError::unreachable(server, error),
+    }
 }
 
 /// `INFO` of the server, or of each primary.

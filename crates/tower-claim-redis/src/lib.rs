@@ -108,7 +108,7 @@ use target::Target;
 ///
 /// # What it costs
 ///
-/// One trip for each step: claim (free, busy or done, with the value), mark, finish, release, watch's look, a
+/// One trip for each step: claim (free, busy, done with the value, a takeover, a lost race), mark, finish, release, watch's look, a
 /// renewal of 32 holds. More holds are several scripts that travel together, on a cluster one for each slot:
 /// between two of them Redis serves its other clients. While a slot moves to another node, one for each hold of it. A script that a server does not know costs one more
 /// trip, once.

@@ -45,32 +45,10 @@ impl ClaimMany for RedisStore {
         }
     }
 
-    async fn release_many(&self, requests: &[ReleaseRequest]) -> Result<Vec<Release>, StoreError> {
-        self.release_all(requests).await
-    }
-}
-
-impl RedisStore {
     /// Each is released, whatever becomes of the others.
-    pub(crate) async fn release_all(
-        &self,
-        requests: &[ReleaseRequest],
-    ) -> Result<Vec<Release>, StoreError> {
+    async fn release_many(&self, requests: &[ReleaseRequest]) -> Result<Vec<Release>, StoreError> {
         let keys: Vec<Key> = requests.iter().map(|request| request.key).collect();
-        let fill = |command: &mut Cmd, n: usize| {
-            let ReleaseRequest {
-                nonce,
-                token,
-                not_after,
-                ..
-            } = &requests[n];
-            command.arg(nonce.to_string());
-            match token {
-                Some(token) => command.arg(token.get()),
-                None => command.arg(""),
-            };
-            command.arg(time_micros(*not_after));
-        };
+        let fill = |command: &mut Cmd, n: usize| fill_release(command, &requests[n]);
         let link = &self.inner.link;
         let (all, error) = link
             .answers_of(&script::RELEASE, &keys, fill, released)
@@ -80,4 +58,20 @@ impl RedisStore {
             None => Ok(all.into_iter().flatten().collect()),
         }
     }
+}
+
+/// A release as the script takes it, after the keys.
+pub(crate) fn fill_release(command: &mut Cmd, request: &ReleaseRequest) {
+    let ReleaseRequest {
+        nonce,
+        token,
+        not_after,
+        ..
+    } = request;
+    command.arg(nonce.to_string());
+    match token {
+        Some(token) => command.arg(token.get()),
+        None => command.arg(""),
+    };
+    command.arg(time_micros(*not_after));
 }

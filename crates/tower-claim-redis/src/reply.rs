@@ -45,6 +45,11 @@ impl Reply {
         }
     }
 
+    /// The answer of a script that takes many keys, and was given one.
+    pub(crate) fn part(self) -> Result<Value, StoreError> {
+        self.parts(1)?.pop().ok_or_else(unreadable)
+    }
+
     /// What happened, as the script names it. Errors of the record come out here.
     pub(crate) fn tag(&mut self, record: &str) -> Result<String, StoreError> {
         let tag = self.text()?;

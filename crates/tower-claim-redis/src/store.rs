@@ -11,7 +11,8 @@ use tower_claim::store::{
 };
 use tower_claim::{Fingerprint, Key, LapsePolicy, Nonce, Settings, StoreError, Token};
 
-use crate::answer::{claimed, done, lost, renewed, viewed};
+use crate::answer::{claimed, done, lost, released, renewed, viewed};
+use crate::many::fill_release;
 use crate::reply::{Reply, fingerprint_digits};
 use crate::{RedisStore, script};
 
@@ -176,8 +177,9 @@ impl ClaimStore for RedisStore {
     }
 
     async fn release(&self, request: ReleaseRequest) -> Result<Release, StoreError> {
-        let all = self.release_all(std::slice::from_ref(&request)).await?;
-        all.into_iter().next().map_or_else(Reply::unknown, Ok)
+        let fill = |command: &mut Cmd| fill_release(command, &request);
+        let reply = self.one(&script::RELEASE, &request.key, fill).await?;
+        released(reply.part()?, &request.key.prefix())
     }
 
     /// A notification wakes it; a lost one costs at most the
@@ -191,8 +193,8 @@ impl ClaimStore for RedisStore {
     }
 
     async fn peek(&self, key: Key) -> Result<Option<RecordView>, StoreError> {
-        let views = self.view_all(&[key]).await?;
-        views.into_iter().next().unwrap_or_else(Reply::unknown)
+        let reply = self.one(&script::PEEK, &key, |_| ()).await?;
+        viewed(reply.part()?, key)
     }
 
     /// A store with a connection made on the runtime that calls this; the same store where it was built

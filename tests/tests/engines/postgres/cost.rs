@@ -2,9 +2,10 @@
 
 use futures_util::future::join_all;
 use system_tests::relay::Relay;
+use system_tests::servers::Postgres;
 use tokio_postgres::Client;
-use tower_claim::store::{Claimed, Finish, Marked, Release, Renewed};
-use tower_claim::{ClaimStore, StoreError};
+use tower_claim::store::{Claimed, Finish, Marked, Owner, Release, Renewed};
+use tower_claim::{ClaimStore, Key, StoreError};
 use tower_claim_postgres::PostgresStore;
 
 use super::scene::{Ask, SECOND, beat, client, finish, granted, hold, key, store, tables, until};
@@ -114,7 +115,7 @@ async fn written(client: &Client, schema: &str) -> (i64, i64) {
 /// On a server of its own, whose log nobody else writes to.
 #[tokio::test]
 async fn a_replay_writes_nothing_and_locks_nothing() {
-    let server = system_tests::servers::Postgres::with(&["autovacuum=off"]);
+    let server = Postgres::with(&["autovacuum=off"]);
     let schema = "tower_claim";
     let builder = PostgresStore::builder()
         .url(&server.url())
@@ -209,28 +210,78 @@ async fn renewals_marks_and_ends_stay_within_their_page() {
     .await;
 }
 
+/// A server that counts the statements of the role `app`, and a store of that role.
+struct Counted {
+    server: Postgres,
+    store: PostgresStore,
+}
+
+impl Counted {
+    async fn start() -> Self {
+        let server = Postgres::with(&[
+            "shared_preload_libraries=pg_stat_statements",
+            "pg_stat_statements.track_utility=on",
+        ]);
+        server.sql("create extension pg_stat_statements; create role app login");
+        PostgresStore::migrate(&server.url())
+            .await
+            .expect("it migrates");
+        server.sql(&tower_claim_postgres::Names::default().grants("app"));
+        let url = format!("postgres://app@127.0.0.1:{}/postgres", server.port());
+        let builder = PostgresStore::builder().url(&url).purge_every(None);
+        // A claim that waits for another transaction waits for half of it.
+        let builder = builder.listen(false).call_timeout(40 * SECOND);
+        let store = builder.connect().await.expect("it connects");
+        Self { server, store }
+    }
+
+    fn statements(&self) -> i64 {
+        let count = "select coalesce(sum(calls), 0) from pg_stat_statements s \
+            join pg_roles r on r.oid = s.userid where rolname = 'app' and toplevel";
+        self.server.sql(count).parse().expect("a number")
+    }
+
+    async fn lapsed(&self) -> Owner {
+        let owner = hold(&self.store, key(), SECOND / 50).await;
+        until("it lapses", async || {
+            let view = self.store.peek(owner.key).await.expect("an answer");
+            view.is_some_and(|view| view.lapsed)
+        })
+        .await;
+        owner
+    }
+
+    /// Claims a key while another's claim of it is being committed.
+    async fn lose(&self, key: Key) {
+        let winner = PostgresStore::builder().url(&self.server.url());
+        let winner = winner.connect().await.expect("it connects");
+        let mut client = client(&self.server.url()).await;
+        let transaction = client.transaction().await.expect("it begins");
+        let first = Ask::new(&winner, key, 60 * SECOND);
+        let answer = winner.claim_in(&transaction, first.request()).await;
+        let token = granted(answer.expect("an answer")).token;
+        let second = Ask::new(&self.store, key, 60 * SECOND);
+        let commit = async {
+            let waits = "select count(*) from pg_stat_activity where usename = 'app' and wait_event_type = 'Lock'";
+            until("it waits", async || self.server.sql(waits) == "1").await;
+            transaction.commit().await.expect("it commits");
+        };
+        let (answer, ()) = tokio::join!(self.store.claim(second.request()), commit);
+        assert!(
+            matches!(&answer, Ok(Claimed::Busy(busy)) if busy.token == token),
+            "{answer:?}"
+        );
+    }
+}
+
 /// The server counts, too: one statement for each call, and none beside them.
 #[tokio::test]
 async fn the_server_counts_one_statement_for_each_call() {
-    let server = system_tests::servers::Postgres::with(&[
-        "shared_preload_libraries=pg_stat_statements",
-        "pg_stat_statements.track_utility=on",
-    ]);
-    server.sql("create extension pg_stat_statements; create role app login");
-    PostgresStore::migrate(&server.url())
-        .await
-        .expect("it migrates");
-    server.sql(&tower_claim_postgres::Names::default().grants("app"));
-    let url = format!("postgres://app@127.0.0.1:{}/postgres", server.port());
-    let builder = PostgresStore::builder().url(&url).purge_every(None);
-    let store = builder.listen(false).connect().await.expect("it connects");
-    let ask = Ask::new(&store, key(), 60 * SECOND);
-    let other = Ask::new(&store, ask.key, 60 * SECOND);
-    let count = || -> i64 {
-        let count = "select coalesce(sum(calls), 0) from pg_stat_statements s \
-            join pg_roles r on r.oid = s.userid where rolname = 'app' and toplevel";
-        server.sql(count).parse().expect("a number")
-    };
+    let counted = Counted::start().await;
+    let store = &counted.store;
+    let ask = Ask::new(store, key(), 60 * SECOND);
+    let other = Ask::new(store, ask.key, 60 * SECOND);
+    let count = || counted.statements();
     let before = count();
     let owner = ask.owner(granted(store.claim(ask.request()).await.expect("an answer")).token);
     assert_eq!(count() - before, 1, "a free key");
@@ -243,4 +294,18 @@ async fn the_server_counts_one_statement_for_each_call() {
     assert_eq!(count() - before, 5, "a beat, a mark, a finish");
     store.claim(other.request()).await.expect("an answer");
     assert_eq!(count() - before, 6, "a replay");
+
+    let lapsed = counted.lapsed().await;
+    let before = count();
+    let taker = Ask::new(store, lapsed.key, 60 * SECOND);
+    let answer = store.claim(taker.request()).await.expect("an answer");
+    assert!(granted(answer).took_over.is_some());
+    assert_eq!(count() - before, 1, "a takeover");
+
+    let contested = [("free", key()), ("lapsed", counted.lapsed().await.key)];
+    for (what, key) in contested {
+        let before = count();
+        counted.lose(key).await;
+        assert_eq!(count() - before, 1, "a race for a {what} key, lost");
+    }
 }

@@ -10,6 +10,7 @@ use tower_claim_postgres::{PostgresStore, PostgresStoreBuilder};
 
 use system_tests::servers::PgBouncer;
 
+use super::scene::{client, store};
 use super::{fresh_schema, server};
 use crate::suite;
 
@@ -60,6 +61,18 @@ impl Opener {
         };
         builder.connect().await.expect("it connects")
     }
+}
+
+#[tokio::test]
+async fn a_token_is_the_greatest_of_three() {
+    let (store, _) = store().await;
+    let client = client(&server().url()).await;
+    let store_ms = async || {
+        let ms = "select floor(extract(epoch from clock_timestamp()) * 1000)::bigint";
+        let row = client.query_one(ms, &[]).await.expect("the time");
+        u64::try_from(row.get::<_, i64>(0)).expect("after 1970")
+    };
+    suite::tokens_follow_their_rule(&store, store_ms).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -71,6 +71,38 @@ async fn a_row_locked_for_share_is_doubt_and_harms_no_neighbour() {
     a_locked_row("for share").await;
 }
 
+/// They only read, past any lock.
+#[tokio::test]
+async fn a_replay_and_a_busy_answer_wait_for_no_stranger() {
+    let (builder, schema) = tables().await;
+    // Who waited would be refused after half of it.
+    let builder = builder.call_timeout(20 * SECOND);
+    let store = builder.connect().await.expect("it connects");
+    let (busy, done) = (
+        hold(&store, key(), 60 * SECOND).await,
+        hold(&store, key(), 60 * SECOND).await,
+    );
+    assert!(store.finish(finish(done, "done")).await.is_ok());
+    let stranger = client(&server().url()).await;
+    stranger.batch_execute("begin").await.expect("it begins");
+    let rows = format!("select from {schema}.claim for update");
+    let locked = stranger.query(&rows, &[]).await.expect("it locks");
+    assert_eq!(locked.len(), 2);
+    let mut fastest = 60 * SECOND;
+    for _ in 0..3 {
+        let sent = Instant::now();
+        let ask = Ask::new(&store, busy.key, SECOND);
+        let answer = store.claim(ask.request()).await;
+        assert!(matches!(answer, Ok(Claimed::Busy(_))), "{answer:?}");
+        let ask = Ask::new(&store, done.key, SECOND);
+        let answer = store.claim(ask.request()).await;
+        assert!(matches!(answer, Ok(Claimed::Done(_))), "{answer:?}");
+        fastest = fastest.min(sent.elapsed());
+    }
+    assert!(fastest < SECOND, "{fastest:?}");
+    stranger.batch_execute("rollback").await.expect("it ends");
+}
+
 /// What waits for a lock is judged by the time when it has it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_that_waited_for_a_lock_has_a_full_lease() {

@@ -5,6 +5,7 @@ mod crash;
 mod forgets;
 mod laws;
 mod locks;
+mod marks;
 mod migration;
 mod plans;
 mod purge;

@@ -2,11 +2,14 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
 use system_tests::servers::Postgres;
+use tower_claim::ClaimStore;
+use tower_claim::store::{Finish, Renewed, Watched};
 use tower_claim_postgres::{ConnectError, PostgresStore};
 
-use super::scene::{SECOND, hold, key};
+use super::scene::{SECOND, beat, finish, hold, key, until};
 
 fn openssl(folder: &Path, args: &[&str]) {
     let made = Command::new("openssl")
@@ -89,10 +92,11 @@ async fn tls_trusts_the_given_authority_only() {
     let read = |name: &str| std::fs::read(place.join(name)).expect("a certificate");
     let builder = PostgresStore::builder()
         .url(&server.url())
-        .tls_root(&read("ours.pem"));
+        .tls_root(&read("ours.pem"))
+        .poll_step(60 * SECOND);
     builder.migrate().await.expect("it migrates over TLS");
     let store = builder.clone().connect().await.expect("it connects");
-    hold(&store, key(), SECOND).await;
+    beats_and_is_woken(&server, &store).await;
 
     let stranger = builder.clone().tls_root(&read("another.pem"));
     let error = stranger.connect().await.expect_err("not trusted");
@@ -104,4 +108,29 @@ async fn tls_trusts_the_given_authority_only() {
     let plain = super::server();
     let error = builder.url(&plain.url()).connect().await;
     assert!(matches!(error, Err(ConnectError::Store(_))), "{error:?}");
+}
+
+/// A keeper's beats and the notification of who waits go by connections of their own.
+async fn beats_and_is_woken(server: &Postgres, store: &PostgresStore) {
+    let owner = hold(store, key(), 300 * SECOND).await;
+    let keeper = store.keeper_store().await.expect("it connects");
+    let beats = keeper.dyn_renew(&[beat(owner)]).await.expect("an answer");
+    assert!(matches!(beats[..], [Renewed::Renewed { .. }]));
+
+    let begin = Instant::now();
+    let end = async {
+        let count = |rows: &str| server.sql(&format!("select count(*) from {rows}"));
+        let listens = "pg_stat_activity where query = 'LISTEN tower_claim' and state = 'idle'";
+        until("it listens", async || count(listens) == "1").await;
+        let watched = "tower_claim.claim where watched";
+        until("the watch is announced", async || count(watched) == "1").await;
+        let plain = "pg_stat_activity join pg_stat_ssl using (pid) \
+            where backend_type = 'client backend' and not ssl";
+        assert_eq!(count(plain), "0", "a connection goes past TLS");
+        store.finish(finish(owner, "done")).await
+    };
+    let (seen, ended) = tokio::join!(store.watch(owner.key, owner.token), end);
+    assert_eq!(ended.ok(), Some(Finish::Finished));
+    assert!(matches!(seen, Ok(Watched::Done(_))), "{seen:?}");
+    assert!(begin.elapsed() < 30 * SECOND, "the poll woke it");
 }

@@ -166,6 +166,21 @@ async fn the_smallest_set_of_rights_is_enough() {
     suite.fence_store(async || store.clone()).await.assert();
 }
 
+/// Both are asked for: a step is an EVALSHA, and an EVAL where the server does not know the script.
+#[tokio::test]
+async fn a_user_without_scripts_is_told_what_to_grant() {
+    for missing in ["-eval", "-evalsha", "-time"] {
+        let redis = with(&[
+            "--user", "default", "on", "nopass", "~*", "&*", "+@all", missing,
+        ]);
+        let text = line(redis.url()).await;
+        assert!(
+            text.contains("+eval +evalsha +time ~claim:*"),
+            "{missing}: {text}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn what_the_disk_keeps_is_in_the_capabilities() {
     let plain = RedisStore::connect(server().url()).await.unwrap();

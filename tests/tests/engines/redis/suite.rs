@@ -6,7 +6,7 @@ use system_tests::servers::Redis;
 use tower_claim::conformance::{Suite, Time};
 use tower_claim_redis::RedisStore;
 
-use super::{builder, fresh, server};
+use super::{builder, fresh, raw, server};
 use crate::suite;
 
 #[tokio::test]
@@ -50,6 +50,17 @@ async fn a_lost_answer_is_an_honest_error_and_its_repeat_is_harmless() {
         store.await.expect("the relay passes")
     };
     suite::lost_answers(&server().address(), through, direct).await;
+}
+
+#[tokio::test]
+async fn a_token_is_the_greatest_of_three() {
+    let store_ms = async || {
+        let time = redis::cmd("TIME").query_async(&mut raw().await).await;
+        let [seconds, micros]: [u64; 2] = time.expect("the time");
+        seconds * 1_000 + micros / 1_000
+    };
+    let store = builder().connect().await.expect("the server is up");
+    suite::tokens_follow_their_rule(&store, store_ms).await;
 }
 
 #[tokio::test]

@@ -1,18 +1,19 @@
 //! Round trips, counted by the server.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use redis::aio::MultiplexedConnection;
 use system_tests::servers::Redis;
 use tower_claim::store::{
-    Beat, ClaimMany, ClaimManyRequest, Claimed, Finish, FinishRequest, Marked, Release, Renewed,
-    Value,
+    Beat, ClaimMany, ClaimManyRequest, Claimed, Finish, FinishRequest, Marked, Owner, Release,
+    Renewed, Value,
 };
 use tower_claim::{ClaimStore, Key, Settings, Token};
 use tower_claim_redis::RedisStore;
 
-use super::{ask, claim, granted, key, nonce, release_of};
+use super::{ask, claim, granted, granted_for, key, nonce, release_of};
 
 /// Calls of clients since the last look. What a script calls is counted under its own names.
 struct Meter(MultiplexedConnection);
@@ -127,6 +128,48 @@ async fn each_step_is_one_trip() {
     };
     let _ = store.claim_many(request).await.unwrap();
     assert_eq!(meter.calls().await, 1, "a claim of ten keys");
+}
+
+/// A hold that has lapsed.
+async fn lapsed(store: &RedisStore) -> Owner {
+    let brief = Settings::new(Duration::from_millis(20));
+    let owner = granted_for(store, key(), &brief).await;
+    let end = Instant::now() + Duration::from_secs(10);
+    loop {
+        let view = store.peek(owner.key).await.unwrap();
+        if view.is_some_and(|view| view.lapsed) {
+            return owner;
+        }
+        assert!(Instant::now() < end, "it does not lapse");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_takeover_and_a_lost_race_are_one_trip_each() {
+    let redis = Redis::start();
+    let store = RedisStore::connect(redis.url()).await.unwrap();
+    let client = redis::Client::open(redis.url()).unwrap();
+    let mut meter = Meter(client.get_multiplexed_async_connection().await.unwrap());
+    let before = lapsed(&store).await;
+    meter.calls().await;
+    let taken = claim(&store, before.key).await;
+    assert!(
+        matches!(&taken, Claimed::Granted(grant)
+            if grant.took_over.as_ref().is_some_and(|of| of.token == before.token)),
+        "{taken:?}"
+    );
+    assert_eq!(meter.calls().await, 1, "a takeover");
+
+    for contested in [key(), lapsed(&store).await.key] {
+        meter.calls().await;
+        let answers = join_all((0..8).map(|_| claim(&store, contested))).await;
+        let granted = |answer: &&Claimed| matches!(answer, Claimed::Granted(_));
+        let busy = |answer: &&Claimed| matches!(answer, Claimed::Busy(_));
+        assert_eq!(answers.iter().filter(granted).count(), 1);
+        assert_eq!(answers.iter().filter(busy).count(), 7);
+        assert_eq!(meter.calls().await, 8, "who wins and who loses");
+    }
 }
 
 #[tokio::test]

@@ -9,16 +9,20 @@
 //! - [`lost_answers`]: the relay closes the connection behind each request of each call, and swallows its
 //!   reply. The error must be honest (*unavailable* only where nothing was applied), and the repeat with the
 //!   same nonce must have the effect of one.
+//! - [`tokens_follow_their_rule`]: the exact token of a grant, where it counts from the store's milliseconds.
 //! - [`guard_laws`]: the laws of the engine's [`FenceStore`].
 
 mod calls;
 mod lost_answers;
+mod tokens;
 
 use std::time::Duration;
 
 #[allow(unused_imports, reason = "each engine uses what it can")]
 pub use lost_answers::{lost_answers, lost_answers_of_a_reader};
 use system_tests::relay::{Relay, Way};
+#[allow(unused_imports, reason = "each engine uses what it can")]
+pub use tokens::tokens_follow_their_rule;
 use tower_claim::conformance::{Report, Suite, Time, Trouble};
 use tower_claim::store::{ClaimRequest, MultiKey, Owner, ReleaseRequest, StoreTime};
 use tower_claim::{

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use tower_claim::store::{Beat, FinishRequest, Renewed, Value};
-use tower_claim::{ClaimAdmin, ClaimStore, FenceStore, Key, Settings, StoreError, Token};
+use tower_claim::{ClaimAdmin, ClaimStore, Key, Settings, StoreError};
 use tower_claim_redis::RedisStore;
 
 use super::{DONE, FREE, HELD, UNKNOWN, fields, owner, put};
-use crate::redis::{ask, fresh, granted, key, nonce, raw, release_of, server, store};
+use crate::redis::{ask, granted, key, raw, release_of, store};
 
 /// Every call on this record; all must say that it is garbled, and name the key.
 async fn all_garbled(store: &RedisStore, key: Key, what: &str) {
@@ -96,34 +96,6 @@ async fn what_is_no_record_of_this_version_is_garbled_and_left_as_it_is() {
     );
     let page = store.scan(None, 100).await.unwrap();
     assert!(page.records.iter().any(|record| record.key == good.key));
-}
-
-#[tokio::test]
-async fn a_garbled_mark_of_a_guard_is_an_error() {
-    let (store, prefix) = (store().await, fresh());
-    let store_of = RedisStore::builder().url(server().url()).prefix(&prefix);
-    let guard = store_of.connect().await.unwrap();
-    let mut raw = raw().await;
-    let name = format!("{prefix}fence:ledger");
-    for fields in [
-        vec![
-            ("v".to_owned(), b"2".to_vec()),
-            ("high".to_owned(), b"7".to_vec()),
-        ],
-        vec![
-            ("v".to_owned(), b"1".to_vec()),
-            ("high".to_owned(), b"-7".to_vec()),
-        ],
-        vec![("theirs".to_owned(), b"1".to_vec())],
-    ] {
-        put(&mut raw, &name, &fields).await;
-        let answer = guard.admit("ledger", owner(key()).token, nonce()).await;
-        assert!(
-            matches!(answer, Err(StoreError::Garbled { .. })),
-            "{answer:?}"
-        );
-    }
-    assert_eq!(store.high_water("ledger").await.unwrap(), Token::ZERO);
 }
 
 /// A small generator: the same trials on every run.

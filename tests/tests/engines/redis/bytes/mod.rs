@@ -1,6 +1,7 @@
 //! What lies in Redis: golden hashes of format version 1, and what is no record of ours.
 
 mod garbled;
+mod guard;
 mod lifetime;
 mod version_1;
 
