@@ -19,8 +19,8 @@ fn time() -> Time {
 #[tokio::test]
 async fn an_engine_too_slow_for_the_unit_is_neither_right_nor_wrong() {
     let store = FaultStore::new(MemoryStore::new());
-    store.faults().set(Fault::Delay(Duration::from_millis(50)));
-    // Late at its only step, and late before the last.
+    store.faults().set(Fault::Delay(Duration::from_millis(200)));
+    // Late at its only step, and late before the last; also in the larger steps of a retry.
     for law in ["a_free_key_is_granted", LAW] {
         let suite = Suite::new(time()).only(law);
         let report = suite.claim_store(async || store.clone()).await;
