@@ -12,8 +12,8 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 use tower_claim::store::{Event, Promise, Value};
 use tower_claim::{
-    Attempt, Clock, DynClaimStore, Key, LapsePolicy, Moment, Namespace, SystemClock, Terms, Token,
-    Use,
+    Attempt, Claim, Clock, DynClaimStore, Key, LapsePolicy, Moment, Namespace, SystemClock, Terms,
+    Token, Use,
 };
 use tower_claim_redb::RedbStore;
 
@@ -136,18 +136,7 @@ async fn a_wiped_file_gives_no_stale_owner_a_write() {
 
     One::close(Path::new(&path)).await;
     std::fs::remove_file(&path).expect("it is ours");
-    let rival = Party::at::<One>(path).await;
-    let next = rival.take(work, &terms, ANSWER).await;
-    let believed = held.check().is_ok();
-    let forgot = rival.has_forgotten(result, &terms, &Value::Tombstone).await;
-    let (_, fell) = guard.pass_to(next, &held, &rival.keeper).await;
-    let seen = [
-        (Promise::RisingTokens, fell),
-        (Promise::OneOwner, believed),
-        (Promise::OneResult, forgot),
-        (Promise::ClaimableAgain, false),
-    ];
-    named(&rival.store, Event::Flush, &seen);
+    weakens_what_a_flush_names(path, (work, held), result, &guard).await;
 }
 
 /// An old copy of the file in its place, with a hold that is over and without a result that was answered.
@@ -171,7 +160,17 @@ async fn an_old_copy_of_the_file_gives_no_stale_owner_a_write() {
     One::close(Path::new(&path)).await;
     std::fs::rename(&old, &path).expect("it is ours");
 
-    let rival = Party::at::<One>(path).await;
+    weakens_what_a_flush_names(path, (work, held), result, &guard).await;
+}
+
+/// The file forgot the hold of a work and a result: what that weakened is what a flush is said to weaken.
+async fn weakens_what_a_flush_names(
+    path: String,
+    (work, held): (Key, Claim),
+    result: Key,
+    guard: &Guard,
+) {
+    let (rival, terms) = (Party::at::<One>(path).await, unheard());
     let next = rival.take(work, &terms, ANSWER).await;
     let believed = held.check().is_ok();
     let forgot = rival.has_forgotten(result, &terms, &Value::Tombstone).await;
