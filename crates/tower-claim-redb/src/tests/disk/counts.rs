@@ -1,6 +1,8 @@
 //! What each call asks of the disk.
 
-use futures_util::future::join_all;
+use futures_util::StreamExt;
+use futures_util::future::join;
+use futures_util::stream::FuturesUnordered;
 
 use super::*;
 
@@ -55,19 +57,40 @@ async fn what_changes_nothing_reads_only() {
 
 #[tokio::test]
 async fn calls_that_wait_for_the_disk_go_together() {
+    const WAITING: u32 = 200;
     let folder = folder();
-    let (store, switch) = store_on(RedbStore::builder(), &folder);
+    let builder = RedbStore::builder()
+        .queue(WAITING as usize)
+        .call_timeout(secs(60));
+    let (store, switch) = store_on(builder, &folder);
+    let flushes = || switch.flushes.load(Ordering::SeqCst);
     granted(claim(&store, 0).await);
-    let one = switch.flushes.load(Ordering::SeqCst);
+    let before = flushes();
     granted(claim(&store, 1).await);
-    let one = switch.flushes.load(Ordering::SeqCst) - one;
-    let before = switch.flushes.load(Ordering::SeqCst);
-    for claimed in join_all((100..300).map(|n| claim(&store, n))).await {
-        granted(claimed);
-    }
-    let spent = switch.flushes.load(Ordering::SeqCst) - before;
+    let one = flushes() - before;
+
+    let hung = Hang::begin(&switch);
+    let first = async { granted(claim(&store, 2).await) };
+    let rest = async {
+        while !switch.hung.load(Ordering::SeqCst) {
+            tokio::task::yield_now().await;
+        }
+        let before = flushes();
+        // One more than may wait: when it is refused, all the others do.
+        let mut calls: FuturesUnordered<_> =
+            (100..=100 + WAITING).map(|n| claim(&store, n)).collect();
+        let refused = calls.next().await.unwrap().unwrap_err();
+        assert!(!refused.is_ambiguous(), "{refused:?}");
+        drop(hung);
+        while let Some(claimed) = calls.next().await {
+            granted(claimed);
+        }
+        flushes() - before
+    };
+    let (_, spent) = join(first, rest).await;
+    // The one before, those that waited, and once more where the file grew.
     assert!(
-        spent <= 10 * one,
-        "{spent} flushes for 200 claims, {one} for one"
+        spent <= 3 * one,
+        "{spent} flushes for {WAITING} waiting claims, {one} for one"
     );
 }

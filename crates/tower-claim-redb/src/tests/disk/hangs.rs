@@ -51,22 +51,6 @@ async fn a_call_that_is_dropped_on_its_way_to_the_disk_is_applied_and_blocks_nob
     assert!(applied > 0);
 }
 
-/// Each flush waits, until this is dropped.
-struct Hang(Arc<Switch>);
-
-impl Hang {
-    fn begin(switch: &Arc<Switch>) -> Self {
-        switch.hangs.store(true, Ordering::SeqCst);
-        Self(Arc::clone(switch))
-    }
-}
-
-impl Drop for Hang {
-    fn drop(&mut self) {
-        self.0.hangs.store(false, Ordering::SeqCst);
-    }
-}
-
 /// Finishes a key with 4 MiB: the file grows.
 async fn large(store: &RedbStore, n: u32) {
     let (nonce, settings) = (Nonce::draw(&OsEntropy), terms(LapsePolicy::TakeOver));

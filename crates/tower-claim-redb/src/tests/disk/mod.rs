@@ -30,6 +30,8 @@ struct Switch {
     opened: AtomicU64,
     /// Each flush waits for the end of this.
     hangs: AtomicBool,
+    /// A flush began to wait.
+    hung: AtomicBool,
     flushes: AtomicU64,
 }
 
@@ -41,6 +43,7 @@ impl Default for Switch {
             dies_after: AtomicU64::new(u64::MAX),
             opened: AtomicU64::new(0),
             hangs: AtomicBool::new(false),
+            hung: AtomicBool::new(false),
             flushes: AtomicU64::new(0),
         }
     }
@@ -114,6 +117,7 @@ impl StorageBackend for Backend {
     fn sync_data(&self) -> io::Result<()> {
         self.switch.lives()?;
         while self.switch.hangs.load(Ordering::SeqCst) {
+            self.switch.hung.store(true, Ordering::SeqCst);
             std::thread::sleep(Duration::from_millis(1));
         }
         self.switch.flushes.fetch_add(1, Ordering::SeqCst);
@@ -159,4 +163,20 @@ fn store_on(builder: RedbStoreBuilder, folder: &TempDir) -> (RedbStore, Arc<Swit
         switch: Arc::clone(&switch),
     };
     (builder.open_on(Box::new(disk)).unwrap(), switch)
+}
+
+/// Each flush waits, until this is dropped.
+struct Hang(Arc<Switch>);
+
+impl Hang {
+    fn begin(switch: &Arc<Switch>) -> Self {
+        switch.hangs.store(true, Ordering::SeqCst);
+        Self(Arc::clone(switch))
+    }
+}
+
+impl Drop for Hang {
+    fn drop(&mut self) {
+        self.0.hangs.store(false, Ordering::SeqCst);
+    }
 }
