@@ -15,6 +15,7 @@ use tower_claim::{Clock, Detached, Keeper, Key, Refusal, Terms};
 use crate::admit::OnBusy;
 use crate::counts::Counters;
 use crate::entry::{Entry, EntryRules, Sight};
+use crate::fingerprint::Secret;
 use crate::headers::HeaderRules;
 use crate::outcome::OutcomeRules;
 use crate::quota::Quotas;
@@ -36,6 +37,7 @@ pub(crate) struct Shared {
     pub(crate) keeper: Keeper,
     pub(crate) terms: Terms,
     pub(crate) entry: EntryRules,
+    pub(crate) fingerprint_secret: Option<Secret>,
     pub(crate) on_busy: OnBusy,
     pub(crate) followers: Followers,
     pub(crate) retention: Duration,

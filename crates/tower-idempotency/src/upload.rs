@@ -89,13 +89,15 @@ where
     }
 
     pub(crate) fn print(&self, shared: &Shared, parts: &Parts) -> Result<Fingerprint, Refusal> {
-        match self {
+        let plain = match self {
             Self::Read { data, absent, .. } => {
                 let body = (!absent).then_some(&data[..]);
-                fingerprint::of(&shared.entry.bound, parts, body)
+                fingerprint::of(&shared.entry.bound, parts, body)?
             }
-            Self::Streamed { digest, .. } => Ok(fingerprint::of_digest(parts, digest)),
-        }
+            Self::Streamed { digest, .. } => fingerprint::of_digest(parts, digest),
+        };
+        let secret = shared.fingerprint_secret.as_ref();
+        Ok(secret.map_or(plain, |secret| secret.of(&plain)))
     }
 
     /// Tells whether it failed while the handler read it.

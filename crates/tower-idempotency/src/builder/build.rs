@@ -13,7 +13,7 @@ use crate::admit::OnBusy;
 use crate::counts::Counters;
 use crate::derived::Derived;
 use crate::entry::Source;
-use crate::fingerprint::{BodyRules, Bound};
+use crate::fingerprint::{BodyRules, Bound, Secret};
 use crate::layer::{IdempotencyLayer, LABEL, RECONCILE_LABEL};
 use crate::quota::{Limits, Quotas, RECORD_BYTES, Tenants};
 use crate::reconcile::Reconcile;
@@ -165,6 +165,8 @@ impl IdempotencyBuilder {
     }
 
     fn check_fingerprint(&self) -> Result<(), ConfigError> {
+        let no_secret = self.fingerprint_secret == Some([0; 32]);
+        refuse_zero("fingerprint_secret", no_secret, "use 32 random bytes")?;
         if let Some(fields) = &self.bound_fields {
             fields.check("fingerprint_fields")?;
         }
@@ -230,6 +232,7 @@ impl IdempotencyBuilder {
             keeper,
             terms,
             entry,
+            fingerprint_secret: self.fingerprint_secret.map(Secret::new),
             on_busy: self.on_busy,
             followers: Followers::new(self.waits),
             retention: self.retention,

@@ -116,4 +116,25 @@ impl IdempotencyBuilder {
         self.bound_fields = Some(fields);
         self
     }
+
+    /// Keeps fingerprints as HMAC-SHA-256 under this secret, 32 random bytes: who reads the store cannot try which
+    /// body a record was made of, where few are possible (a sum, a card's last digits). All processes that share
+    /// the store need the same one, for as long as records are [kept](Self::retention): under another one every
+    /// repeat is refused (422 `key-reused`). Default: a plain SHA-256.
+    ///
+    /// ```
+    /// use tower_claim::MemoryStore;
+    /// use tower_idempotency::IdempotencyLayer;
+    ///
+    /// # let from_the_vault = [7; 32];
+    /// let layer = IdempotencyLayer::builder(MemoryStore::new())
+    ///     .fingerprint_secret(from_the_vault)
+    ///     .build()?;
+    /// # let _ = layer;
+    /// # Ok::<(), tower_claim::ConfigError>(())
+    /// ```
+    pub fn fingerprint_secret(mut self, secret: [u8; 32]) -> Self {
+        self.fingerprint_secret = Some(secret);
+        self
+    }
 }

@@ -4,6 +4,7 @@ mod content_digest;
 #[cfg(feature = "json")]
 mod json;
 mod multipart;
+mod secret;
 
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::request::Parts;
@@ -14,6 +15,7 @@ use tower_claim::{Code, Fingerprint, FingerprintBuilder, Refusal};
 
 use crate::fields::RequestFields;
 use multipart::Multipart;
+pub(crate) use secret::Secret;
 
 /// Which parts of a request are bound to its key.
 #[derive(Debug, Clone)]

@@ -18,8 +18,8 @@ const LONGEST_ID: usize = 64;
 ///
 /// XChaCha20-Poly1305 (an AEAD), with a random nonce of 192 bits for each record. The record's own key is bound to it: a
 /// sealed record that somebody moves to another business key does not open there. What is sealed is the response.
-/// Not sealed are the times, the label, the fingerprint (a SHA-256, from which a body that can be guessed can be told)
-/// and the length.
+/// Not sealed are the times, the label, the length and the fingerprint; from its SHA-256 a body that can be guessed can be
+/// told, unless the layer has a [secret for it](crate::IdempotencyBuilder::fingerprint_secret).
 ///
 /// **To rotate**, first give every process the new key as an [older](Self::older) one, then make it the current
 /// one everywhere, and drop the old one when the last record under it has passed its

@@ -191,3 +191,27 @@ mod sealed {
         assert_eq!(bad.unwrap_err().setting(), "seal_with");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn under_a_secret_a_fingerprint_still_tells_repeats_and_cannot_be_made_without_it() {
+    let app = App::new();
+    let under = |secret| app.under(&app.builder().fingerprint_secret(secret).build().unwrap());
+    let (service, same) = (under([7; 32]), under([7; 32]));
+    let ask = post("/orders").key("k");
+    ask.send(&service).await.assert_fresh(201);
+    assert!(ask.send(&same).await.is_replay());
+    let other = post("/orders").key("k").body("another");
+    other.send(&service).await.assert_refused(422, "key-reused");
+    // What is at rest is made neither without a secret nor with another one.
+    let plain = app.under(&app.builder().build().unwrap());
+    for stranger in [plain, under([8; 32])] {
+        ask.send(&stranger).await.assert_refused(422, "key-reused");
+    }
+    assert_eq!(app.effects(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_of_zeros_is_none() {
+    let error = App::new().builder().fingerprint_secret([0; 32]).build();
+    assert!(error.unwrap_err().to_string().contains("32 random bytes"));
+}
