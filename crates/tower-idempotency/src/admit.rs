@@ -32,6 +32,8 @@ const WATCH_PAUSE: Duration = Duration::from_millis(50);
 pub(crate) enum Admitted {
     /// It runs, under this claim, in this place, so far on its way; and is counted, where tenants have quotas.
     Run(Claim, Place, Way, Option<Seat>),
+    /// It runs without one: the store did not answer, and the layer is told to go on then.
+    RunUnprotected,
     Answer(Reply),
 }
 
@@ -82,6 +84,12 @@ impl Shared {
                     return Admitted::Run(claim, place, way, seat);
                 }
                 Ok(Attempt::Busy(busy)) => busy,
+                // Not where a run of this key was seen already: it waits for that one, or is led on from it.
+                Err(error)
+                    if steps == 0 && before_wait.is_some() && self.runs_unprotected(&error) =>
+                {
+                    return Admitted::RunUnprotected;
+                }
                 Ok(other) if steps < LONGEST_WAY => match self.lead_on(way, &other, sent).await {
                     Ok(Some(next)) => {
                         way = next;

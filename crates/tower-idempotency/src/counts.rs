@@ -71,6 +71,9 @@ counts! {
     not_kept,
     /// Refusals because the store did not answer, was full, or held an unreadable record.
     store_failures,
+    /// Handlers that ran without a claim, because the store did not answer
+    /// ([`OnStoreDown::RunUnprotected`](crate::OnStoreDown::RunUnprotected)).
+    unprotected,
     /// Refusals because the tenant has as many records, or bytes, as it may have.
     over_quota,
     /// Other refusals: keys, scopes, bodies, limits, shutdown.

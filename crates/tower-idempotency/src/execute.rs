@@ -26,6 +26,7 @@ use crate::reply::Reply;
 use crate::run::IdempotentRun;
 use crate::shared::Shared;
 use crate::stage::Row;
+use crate::store_down::run_unprotected;
 use crate::upload::Upload;
 
 /// The inner service of one call.
@@ -46,7 +47,7 @@ impl<S: Clone> Inner<S> {
         }
     }
 
-    async fn call<Q>(self, request: Q) -> Result<S::Response, S::Error>
+    pub(crate) async fn call<Q>(self, request: Q) -> Result<S::Response, S::Error>
     where
         S: Service<Q>,
     {
@@ -142,6 +143,14 @@ where
     drop((asking, waiting));
     let (claim, place, way, seat) = match admitted {
         Admitted::Run(claim, place, way, seat) => (claim, place, way, seat),
+        Admitted::RunUnprotected => {
+            let Some(inner) = inner else {
+                return refuse(shared.refused(Refusal::new(Code::StoreUnavailable)));
+            };
+            row.runs();
+            shared.counters.unprotected.add();
+            return run_unprotected(&responder, inner, parts, upload).await;
+        }
         Admitted::Answer(reply) => {
             let reply = match reply {
                 // No answer for a body that nobody has looked at.

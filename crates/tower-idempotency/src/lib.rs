@@ -73,7 +73,8 @@
 //! Problem documents (RFC 9457), trailers where the request is gRPC: `key-missing`, `key-invalid`,
 //! `scope-missing`, `body-broken` 400 · `in-progress`, `outcome-unknown`, `response-not-kept` 409 ·
 //! `body-too-large` 413 · `key-reused` 422 · `quota-exceeded` 429 · `handler-panicked` 500 · `store-unavailable`, `overloaded`,
-//! `shutting-down` 503. The semantics of the header follow the IETF draft on the `Idempotency-Key` field (07).
+//! `shutting-down` 503. Without its store the layer fails closed, unless it is told
+//! [to run unprotected](IdempotencyBuilder::on_store_down). The semantics of the header follow the IETF draft on the `Idempotency-Key` field (07).
 //!
 //! # Looking from outside
 //!
@@ -131,6 +132,7 @@ mod seal;
 mod service;
 mod shared;
 mod stage;
+mod store_down;
 mod telemetry;
 mod transaction;
 mod upload;
@@ -161,6 +163,7 @@ pub use scope::IntoScope;
 #[cfg(feature = "aead")]
 pub use seal::KeyRing;
 pub use service::Idempotency;
+pub use store_down::OnStoreDown;
 pub use weak::OnWeakKey;
 
 /// The example of the README is compiled and run.

@@ -32,6 +32,8 @@ pub(crate) enum Status {
     Rendered,
     /// The reconcile hook told what a lapsed run had come to.
     Reconciled,
+    /// By its own run, which no claim protects: the store did not answer.
+    Unprotected,
 }
 
 impl Status {
@@ -42,6 +44,7 @@ impl Status {
             Self::Replayed => "replayed",
             Self::Rendered => "rendered",
             Self::Reconciled => "reconciled",
+            Self::Unprotected => "unprotected",
         }
     }
 }
@@ -138,9 +141,9 @@ impl Responder {
         response
     }
 
-    /// Says how an answer came about, where the layer is told to.
+    /// Says how an answer came about, where the layer is told to, or where it must be known.
     pub(crate) fn tell(&self, headers: &mut HeaderMap, status: Status) {
-        if self.tells_status {
+        if self.tells_status || status == Status::Unprotected {
             headers.insert(STATUS, HeaderValue::from_static(status.as_str()));
         }
     }

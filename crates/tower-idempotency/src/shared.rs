@@ -25,6 +25,7 @@ use crate::reply::Responder;
 use crate::rerender::OnNotKept;
 use crate::running::Running;
 use crate::seal::Sealer;
+use crate::store_down::OnStoreDown;
 use crate::wait::Followers;
 use crate::way::Way;
 use crate::weak::Warned;
@@ -39,6 +40,7 @@ pub(crate) struct Shared {
     pub(crate) entry: EntryRules,
     pub(crate) fingerprint_secret: Option<Secret>,
     pub(crate) on_busy: OnBusy,
+    pub(crate) on_store_down: OnStoreDown,
     pub(crate) followers: Followers,
     pub(crate) retention: Duration,
     pub(crate) unfinished_keep: Duration,

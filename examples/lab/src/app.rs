@@ -17,18 +17,19 @@ use tower::ServiceBuilder;
 use tower::util::MapRequestLayer;
 use tower_claim::http::{KeyFields, KeySyntax};
 use tower_claim::testing::FaultStore;
-use tower_claim::{Code, ConfigError, DynClaimMany, Refusal, Renewal};
+use tower_claim::{Code, ConfigError, DynClaimMany, LapsePolicy, Refusal, Renewal};
 use tower_http::catch_panic::CatchPanicLayer;
-use tower_idempotency::{IdempotencyBuilder, IdempotencyLayer, OnBusy};
+use tower_idempotency::{IdempotencyBuilder, IdempotencyLayer, OnBusy, OnStoreDown};
 use tower_lease_guard::{Lease, LeaseGuardLayer};
 use tower_single_flight::SingleFlightLayer;
 use tower_stage::{Board, StageLayer};
 
+use crate::around::Around;
 use crate::effects::Effects;
 use crate::flags::{BadFlag, Flags};
 use crate::handler::{Route, behave, tenant};
 use crate::ledger::{Ledger, write_under};
-use crate::options::{self, Keys, Options};
+use crate::options::{self, Keys, OnLapse, Options, Print, StoreDown};
 use crate::store::Opened;
 use crate::{metrics, operators, origin, problem, workers};
 
@@ -52,7 +53,7 @@ impl App {
         workers: &Handle,
     ) -> Result<Self, ConfigError> {
         let effects = Effects::default();
-        let metrics = metrics::Requests::new();
+        let metrics = metrics::Requests::new()?;
         let sink = metrics.clone();
         let board = Board::builder()
             .stuck_after(options.stuck_after)
@@ -63,8 +64,14 @@ impl App {
         let faults = claims.faults();
         let namespace = options.namespace.as_str();
 
-        let orders = idempotency(options, claims.clone()).build()?;
+        let orders = idempotency(options, claims.clone()).named("orders");
+        let orders = match options.fingerprint {
+            Print::Raw => orders,
+            Print::Json => orders.canonical_json(),
+        };
+        let orders = orders.build()?;
         let announcements = idempotency(options, claims.clone())
+            .named("announcements")
             .derived_key(|parts| {
                 let path = tower_claim::http::original_uri(&parts.extensions, &parts.uri).path();
                 let room = path
@@ -88,14 +95,15 @@ impl App {
 
         let ledger = Ledger::new(store.fence.clone(), store.books.clone(), &options.namespace);
         let ledger_routes = ledger.routes()?;
-        let business = business(&effects, &orders);
+        let around = Around::of(options);
+        let business = business(&effects, &orders, &around);
         let tracked = Router::new()
             .merge(business.clone())
             .nest("/v1", business.clone())
             .nest("/v2", business)
             .route(
                 "/classrooms/{id}/announcement",
-                announcement(&effects, &announcements),
+                announcement(&effects, &announcements, &around),
             )
             .route("/items/{id}", items(&effects, &flights))
             .route("/accounts/{id}", account(&effects, &leases, &ledger_routes))
@@ -112,6 +120,7 @@ impl App {
             board: board.clone(),
             faults,
             store: store.admin.clone(),
+            runs: orders.operator(store.admin.clone()),
             metrics,
             token: options.operator_token().map(Into::into),
         };
@@ -160,6 +169,14 @@ fn idempotency(options: &Options, claims: Claims) -> IdempotencyBuilder {
             options::OnBusy::Reject => OnBusy::Reject,
             options::OnBusy::Wait(limit) => OnBusy::Wait(limit),
         })
+        .on_lapse(match options.on_lapse {
+            OnLapse::Takeover => LapsePolicy::TakeOver,
+            OnLapse::Hold => LapsePolicy::Hold,
+        })
+        .on_store_down(match options.store_down {
+            StoreDown::Closed => OnStoreDown::Refuse,
+            StoreDown::Open => OnStoreDown::RunUnprotected,
+        })
         .key_syntax(match options.keys {
             Keys::Lenient => KeySyntax::Lenient,
             Keys::Strict => KeySyntax::Strict,
@@ -194,7 +211,7 @@ fn accounts(parts: &Parts) -> Vec<String> {
     of_path.into_iter().chain(also).collect()
 }
 
-fn business(effects: &Effects, layer: &IdempotencyLayer) -> Router {
+fn business(effects: &Effects, layer: &IdempotencyLayer, around: &Around) -> Router {
     let methods = MethodFilter::POST
         .or(MethodFilter::PUT)
         .or(MethodFilter::PATCH)
@@ -208,16 +225,16 @@ fn business(effects: &Effects, layer: &IdempotencyLayer) -> Router {
         .layer(MapRequestLayer::new(|request: http::Request<_>| {
             request.map(Body::new)
         }));
-    let route = on(methods, order).layer(layers).with_state(effects.clone());
+    let route = around.inside(on(methods, order)).layer(layers);
+    let route = around.outside(route).with_state(effects.clone());
     Router::new()
         .route("/orders", route.clone())
         .route("/refunds", route)
 }
 
-fn announcement(effects: &Effects, layer: &IdempotencyLayer) -> MethodRouter {
-    post(announce)
-        .layer(layer.clone())
-        .with_state(effects.clone())
+fn announcement(effects: &Effects, layer: &IdempotencyLayer, around: &Around) -> MethodRouter {
+    let route = around.inside(post(announce)).layer(layer.clone());
+    around.outside(route).with_state(effects.clone())
 }
 
 fn items(effects: &Effects, layer: &SingleFlightLayer) -> MethodRouter {
@@ -286,8 +303,7 @@ async fn take_flags(request: Request, next: Next) -> Response {
             parts.extensions.insert(flags);
             next.run(Request::from_parts(parts, body)).await
         }
-        Err(BadFlag::Bad(reason)) => problem::bad_request(reason),
-        Err(BadFlag::NotYet(name)) => problem::not_yet(name),
+        Err(BadFlag(reason)) => problem::bad_request(reason),
     }
 }
 

@@ -12,6 +12,7 @@ use tower_stage::Stage;
 pub(crate) struct Flags {
     pub(crate) reject: Option<StatusCode>,
     pub(crate) ignore_upload: bool,
+    pub(crate) commit: bool,
     pub(crate) marks: Vec<Stage>,
     pub(crate) delay: Duration,
     pub(crate) progress: Option<Duration>,
@@ -30,17 +31,9 @@ pub(crate) struct Flags {
     pub(crate) vary: Option<HeaderName>,
 }
 
-/// Why flags were not taken.
+/// Why flags were not taken: there is none of this name, or not with this value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum BadFlag {
-    /// Not a flag, or a bad value: 400.
-    Bad(String),
-    /// A flag of the contract that is not built yet: 501.
-    NotYet(&'static str),
-}
-
-/// Flags of the contract that are not built yet.
-const LATER: [&str; 1] = ["commit"];
+pub(crate) struct BadFlag(pub(crate) String);
 
 impl Flags {
     pub(crate) fn of(parts: &Parts) -> Result<Self, BadFlag> {
@@ -49,7 +42,7 @@ impl Flags {
         for line in parts.headers.get_all("x-lab") {
             for (name, value) in pairs(line.as_bytes()) {
                 if !flags.set(&name, &value)? {
-                    return Err(BadFlag::Bad(format!("unknown flag `{name}`")));
+                    return Err(BadFlag(format!("unknown flag `{name}`")));
                 }
                 named.push(name);
             }
@@ -65,7 +58,7 @@ impl Flags {
 
     /// Whether `name` is a flag.
     fn set(&mut self, name: &str, value: &[u8]) -> Result<bool, BadFlag> {
-        let bad = || BadFlag::Bad(format!("bad value of flag `{name}`"));
+        let bad = || BadFlag(format!("bad value of flag `{name}`"));
         let text = || std::str::from_utf8(value).map_err(|_| bad());
         let count = || text()?.parse::<u64>().map_err(|_| bad());
         let ms = || count().map(Duration::from_millis);
@@ -84,6 +77,7 @@ impl Flags {
         match name {
             "reject" => self.reject = Some(status()?),
             "upload" => self.ignore_upload = only(&["ignore"])?,
+            "commit" => self.commit = only(&["", "1"])?,
             "mark" => {
                 let stages = text()?
                     .split(',')
@@ -121,12 +115,7 @@ impl Flags {
                 self.headers.push((name, value));
             }
             "vary" => self.vary = Some(HeaderName::from_bytes(value).map_err(|_| bad())?),
-            _ => {
-                return match LATER.iter().find(|later| **later == name) {
-                    Some(later) => Err(BadFlag::NotYet(later)),
-                    None => Ok(false),
-                };
-            }
+            _ => return Ok(false),
         }
         Ok(true)
     }
@@ -172,14 +161,8 @@ mod tests {
     #[test]
     fn unknown_names_count_in_the_header_only() {
         assert!(flags("/orders?warp=9", &[]).is_ok());
-        assert!(matches!(
-            flags("/orders", &["warp=9"]),
-            Err(BadFlag::Bad(_))
-        ));
-        assert_eq!(
-            flags("/orders", &["commit"]),
-            Err(BadFlag::NotYet("commit"))
-        );
+        assert!(matches!(flags("/orders", &["warp=9"]), Err(BadFlag(_))));
+        assert!(flags("/orders", &["commit"]).unwrap().commit);
     }
 
     #[test]
@@ -194,16 +177,14 @@ mod tests {
             "hang=maybe",
             "upload=read",
             "write=on",
+            "commit=soon",
             "header=x",
             "header=a b:c",
             "progress=0",
             "vary=",
             "size=1k",
         ] {
-            assert!(
-                matches!(flags("/orders", &[bad]), Err(BadFlag::Bad(_))),
-                "{bad}"
-            );
+            assert!(matches!(flags("/orders", &[bad]), Err(BadFlag(_))), "{bad}");
         }
     }
 

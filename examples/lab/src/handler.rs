@@ -55,6 +55,12 @@ pub(crate) async fn behave(
         return Err(response);
     }
     let n = effects.count(&parts);
+    if flags.commit
+        && let Some(run) = parts.extensions.get::<IdempotentRun>()
+        && let Err(refused) = run.point_of_no_return().await
+    {
+        return Err(refused.into_response());
+    }
     wait(&parts, &flags).await;
     if !flags.block.is_zero() {
         std::thread::sleep(flags.block);

@@ -1,6 +1,7 @@
 //! The layers over handlers that misbehave on command: see what a layer really does before trusting it.
 
 mod app;
+mod around;
 mod effects;
 mod filler;
 mod flags;
@@ -11,6 +12,7 @@ mod operators;
 mod options;
 mod origin;
 mod problem;
+mod resolve;
 mod store;
 mod workers;
 

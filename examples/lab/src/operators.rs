@@ -14,11 +14,13 @@ use serde_json::{Value, json};
 use tower_claim::DynClaimAdmin;
 use tower_claim::store::RecordView;
 use tower_claim::testing::{Fault, Faults};
+use tower_idempotency::Operator;
 use tower_stage::{Board, Filter};
 
 use crate::effects::Effects;
 use crate::metrics::Requests;
 use crate::problem::{bad_request, not_yet};
+use crate::resolve::resolve;
 
 /// What the operators' routes look at.
 #[derive(Clone)]
@@ -27,6 +29,7 @@ pub(crate) struct Desk {
     pub(crate) board: Board,
     pub(crate) faults: Faults,
     pub(crate) store: Arc<dyn DynClaimAdmin>,
+    pub(crate) runs: Operator,
     pub(crate) metrics: Requests,
     pub(crate) token: Option<Arc<str>>,
 }
@@ -36,10 +39,7 @@ pub(crate) fn routes(desk: Desk) -> Router {
         .route("/board", get(board))
         .route("/board/ui", any(|| async { not_yet("/board/ui") }))
         .route("/claims", get(claims))
-        .route(
-            "/claims/{key}/resolve",
-            any(|| async { not_yet("/claims/{key}/resolve") }),
-        )
+        .route("/claims/{key}/resolve", post(resolve))
         .route(
             "/claims/{key}/break",
             any(|| async { not_yet("/claims/{key}/break") }),

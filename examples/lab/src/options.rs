@@ -34,6 +34,22 @@ pub(crate) struct Options {
     /// Concurrent repeats: `reject` or `wait:DURATION`.
     #[arg(long, default_value = "reject", value_parser = on_busy)]
     pub(crate) on_busy: OnBusy,
+    /// What a first run that lapsed means: a repeat takes over, or is told that the outcome is unknown.
+    #[arg(long, default_value = "takeover")]
+    pub(crate) on_lapse: OnLapse,
+    /// Requests with a key while the store is down: refused (`closed`), or run unprotected (`open`).
+    #[arg(long, default_value = "closed")]
+    pub(crate) store_down: StoreDown,
+    /// What is compared of JSON bodies: their bytes (`raw`), or their canonical form (`json`).
+    #[arg(long, default_value = "raw")]
+    pub(crate) fingerprint: Print,
+    /// A timeout outside of the idempotency layers: 504. 0 is off.
+    #[arg(long, default_value = "0", value_parser = duration)]
+    pub(crate) outer_timeout: Duration,
+    /// A layer inside of the idempotency layers: `nonce` refuses a repeated `X-Nonce`, `rewrite` changes path, key
+    /// header and body.
+    #[arg(long)]
+    pub(crate) inner: Option<Inner>,
     /// Syntax of `Idempotency-Key`.
     #[arg(long, default_value = "lenient")]
     pub(crate) keys: Keys,
@@ -78,16 +94,6 @@ struct Later {
     #[arg(long, hide = true)]
     grpc: Option<String>,
     #[arg(long, hide = true)]
-    on_lapse: Option<String>,
-    #[arg(long, hide = true)]
-    store_down: Option<String>,
-    #[arg(long, hide = true)]
-    fingerprint: Option<String>,
-    #[arg(long, hide = true)]
-    outer_timeout: Option<String>,
-    #[arg(long, hide = true)]
-    inner: Option<String>,
-    #[arg(long, hide = true)]
     flight_keep: Option<String>,
     #[arg(long, hide = true)]
     flight_body: Option<String>,
@@ -121,6 +127,32 @@ pub(crate) enum Keys {
     Strict,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnLapse {
+    Takeover,
+    Hold,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StoreDown {
+    Closed,
+    Open,
+}
+
+/// What is compared of JSON bodies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Print {
+    Raw,
+    Json,
+}
+
+/// A layer inside of the idempotency layers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Inner {
+    Nonce,
+    Rewrite,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnBusy {
     Reject,
@@ -133,11 +165,6 @@ impl Options {
         let later = &self.later;
         let asked = [
             ("--grpc", &later.grpc),
-            ("--on-lapse", &later.on_lapse),
-            ("--store-down", &later.store_down),
-            ("--fingerprint", &later.fingerprint),
-            ("--outer-timeout", &later.outer_timeout),
-            ("--inner", &later.inner),
             ("--flight-keep", &later.flight_keep),
             ("--flight-body", &later.flight_body),
             ("--shared-flights", &later.shared_flights),

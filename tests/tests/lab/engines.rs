@@ -144,6 +144,11 @@ impl Place {
         Lab::start_with(&[&here, args].concat(), env)
     }
 
+    /// What its labs are told to keep their keys apart by.
+    pub(super) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
     /// The store's address.
     pub(super) fn store(&self) -> &str {
         &self.store

@@ -7,6 +7,7 @@ mod engines;
 mod flags;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "etcd"))]
 mod hostile;
+mod idempotency;
 mod items;
 mod operators;
 mod orders;

@@ -16,6 +16,12 @@ fn bad_options_end_with_2_and_usage() {
         &["--namespace", "a b"],
         &["--on-busy", "queue"],
         &["--keys", "loose"],
+        &["--on-lapse", "hope"],
+        &["--store-down", "ajar"],
+        &["--store-down", "open", "--on-lapse", "hold"],
+        &["--fingerprint", "xml"],
+        &["--outer-timeout", "soon"],
+        &["--inner", "off"],
         &["--listen", "nowhere"],
         &["--listen", "0.0.0.0:0"],
     ] {
@@ -31,7 +37,6 @@ fn bad_options_end_with_2_and_usage() {
 fn what_is_not_built_yet_ends_with_2_and_says_so() {
     for (args, name) in [
         (&["--grpc", "127.0.0.1:0"][..], "--grpc"),
-        (&["--on-lapse", "hold"], "--on-lapse"),
         (&["--flight-keep", "1s"], "--flight-keep"),
         (&["--cooling", "1s"], "--cooling"),
     ] {
@@ -112,7 +117,6 @@ async fn routes_that_are_not_built_yet_answer_501() {
     let key = "0".repeat(64);
     for call in [
         get(lab.address(), "/board/ui"),
-        post(lab.address(), format!("/claims/{key}/resolve?as=done")),
         post(lab.address(), format!("/claims/{key}/break?token=1")),
         post(lab.address(), "/items/7/invalidate"),
         post(lab.address(), "/lab.Lab/Order"),

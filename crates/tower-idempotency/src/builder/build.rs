@@ -20,6 +20,7 @@ use crate::reconcile::Reconcile;
 use crate::running::Running;
 use crate::seal;
 use crate::shared::Shared;
+use crate::store_down::OnStoreDown;
 use crate::telemetry::Meter;
 use crate::wait::Followers;
 
@@ -72,6 +73,14 @@ impl IdempotencyBuilder {
             return Err(ConfigError::new(
                 "max_in_flight",
                 format!("use at most {}", Semaphore::MAX_PERMITS),
+            ));
+        }
+        if self.on_store_down == OnStoreDown::RunUnprotected && on_lapse == LapsePolicy::Hold {
+            return Err(ConfigError::new(
+                "on_store_down",
+                "work that must not run twice after a lapse must not run unprotected: use OnStoreDown::Refuse, \
+                 or LapsePolicy::TakeOver without a reconcile hook"
+                    .to_owned(),
             ));
         }
         if let Some(name) = self.namespace.take() {
@@ -234,6 +243,7 @@ impl IdempotencyBuilder {
             entry,
             fingerprint_secret: self.fingerprint_secret.map(Secret::new),
             on_busy: self.on_busy,
+            on_store_down: self.on_store_down,
             followers: Followers::new(self.waits),
             retention: self.retention,
             unfinished_keep: self.unfinished_keep,

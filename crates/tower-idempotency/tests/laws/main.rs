@@ -26,4 +26,5 @@ mod run;
 mod secrets;
 mod sockets;
 mod support;
+mod unprotected;
 mod uploads;
