@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use http::header::RETRY_AFTER;
 use http::response::Parts;
 use http::{HeaderMap, StatusCode};
 use tower_claim::Code;
@@ -58,6 +59,11 @@ pub enum Outcome {
 /// The source of the rule is what broke elsewhere: a 503 pinned for a day, a 429 replayed when the quota
 /// was there again, a 423 when the lock was long gone, a 401 to whoever came with the right password next.
 ///
+/// Before this rule: a 4xx with a `Retry-After` asks for another try, too, such as the 409 of another idempotent
+/// service behind this one whose first run is still going. And an answer with a `grpc-status` in its head is judged by
+/// [that](default_grpc_outcome), also behind a bridge to gRPC-Web, whose HTTP status is always 200. (What such a bridge
+/// writes into the body is not read: put it outside of this layer.)
+///
 /// Whatever the rule: a refusal that a layer of this family inside made (its [`Code`](tower_claim::Code) is in
 /// the response's extensions) is no outcome. A lease held by another, a fence that refuses a stale token, an
 /// idempotency layer whose first run is still going: a repeat asks them again.
@@ -109,12 +115,14 @@ impl OutcomeRules {
         if let Some(outcome) = said.or_else(|| self.by_head.iter().find_map(|rule| rule(head))) {
             return Verdict::Now(outcome);
         }
-        if !is_grpc {
-            Verdict::Now((self.by_status)(head.status))
-        } else if head.headers.contains_key(GRPC_STATUS) {
+        if head.headers.contains_key(GRPC_STATUS) {
             Verdict::Now(self.judge_grpc(Some(&head.headers)))
-        } else {
+        } else if is_grpc {
             Verdict::InTrailers
+        } else if head.status.is_client_error() && head.headers.contains_key(RETRY_AFTER) {
+            Verdict::Now(Outcome::Release)
+        } else {
+            Verdict::Now((self.by_status)(head.status))
         }
     }
 
@@ -164,6 +172,31 @@ mod tests {
             let status = StatusCode::from_u16(status).unwrap();
             assert_eq!(default_outcome(status), Outcome::Keep, "{status}");
         }
+    }
+
+    fn judged(head: http::response::Builder) -> Verdict {
+        let (head, ()) = head.body(()).unwrap().into_parts();
+        OutcomeRules::default().judge(&head, false)
+    }
+
+    #[test]
+    fn a_client_that_is_asked_to_come_again_may() {
+        let conflict = || http::Response::builder().status(409);
+        assert_eq!(judged(conflict()), Verdict::Now(Outcome::Keep));
+        let again = conflict().header(RETRY_AFTER, "3");
+        assert_eq!(judged(again), Verdict::Now(Outcome::Release));
+        // A job that was accepted, and tells when to look for it.
+        let accepted = http::Response::builder()
+            .status(202)
+            .header(RETRY_AFTER, "3");
+        assert_eq!(judged(accepted), Verdict::Now(Outcome::Keep));
+    }
+
+    #[test]
+    fn a_grpc_status_in_the_head_goes_before_the_http_status() {
+        let of = |status| judged(http::Response::builder().header(GRPC_STATUS, status));
+        assert_eq!(of("14"), Verdict::Now(Outcome::Release));
+        assert_eq!(of("6"), Verdict::Now(Outcome::Keep));
     }
 
     #[test]

@@ -427,3 +427,21 @@ async fn a_tombstone_is_in_the_store_before_its_answer_leaves() {
     assert_eq!(read(response).await.text().len(), 30);
     assert_eq!(app.effects(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_that_asks_to_come_again_is_no_outcome() {
+    // Behind a gateway: the service's own guard says that the first run is still going.
+    let app = App::new();
+    let layer = app.builder().build().unwrap();
+    let service = answering(&layer, |n| {
+        let response = match n {
+            1 => Response::builder().status(409).header("retry-after", "3"),
+            _ => Response::builder().status(201),
+        };
+        response.body(body_of("")).unwrap()
+    });
+    let ask = post("/orders").key("k");
+    assert_eq!(ask.send(&service).await.status, 409);
+    ask.send(&service).await.assert_fresh(201);
+    assert!(ask.send(&service).await.is_replay());
+}
