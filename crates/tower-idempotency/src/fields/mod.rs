@@ -13,6 +13,9 @@ use http::request::Parts;
 use tower_claim::ConfigError;
 use tower_claim::http::{InvalidKey, is_grpc, original_uri};
 
+#[cfg(feature = "json")]
+use crate::fingerprint::Node;
+
 use path::Template;
 
 type HeadFn = dyn Fn(&Parts) -> Option<String> + Send + Sync;
@@ -225,22 +228,24 @@ fn header_field(parts: &Parts, name: &HeaderName) -> Result<Option<String>, Inva
 }
 
 #[cfg(feature = "json")]
-fn parse(body: &[u8]) -> Result<serde_json::Value, InvalidKey> {
+fn parse(body: &[u8]) -> Result<Node, InvalidKey> {
     if body.is_empty() {
-        return Ok(serde_json::Value::Null);
+        return Ok(Node::Null);
     }
-    serde_json::from_slice(body).map_err(|_| InvalidKey::Unreadable)
+    Node::read(body).ok_or(InvalidKey::Unreadable)
 }
 
+/// What two readers could take for different things is no key.
 #[cfg(feature = "json")]
-fn json_field(document: &serde_json::Value, pointer: &str) -> Result<Option<String>, InvalidKey> {
-    use serde_json::Value;
-    match document.pointer(pointer) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text.clone())),
-        Some(Value::Number(number)) => Ok(Some(number.to_string())),
-        Some(Value::Bool(truth)) => Ok(Some(truth.to_string())),
-        Some(Value::Array(_) | Value::Object(_)) => Err(InvalidKey::Unreadable),
+fn json_field(document: &Node, pointer: &str) -> Result<Option<String>, InvalidKey> {
+    match document.at(pointer) {
+        None | Some(Node::Null) => Ok(None),
+        Some(Node::Text(text)) => Ok(Some(text.clone())),
+        Some(Node::Bool(truth)) => Ok(Some(truth.to_string())),
+        Some(Node::Unsigned(number)) => Ok(Some(number.to_string())),
+        Some(Node::Signed(number)) => Ok(Some(number.to_string())),
+        Some(float @ Node::Float(number)) if !float.was_rounded() => Ok(Some(number.to_string())),
+        Some(Node::Float(_) | Node::List(_) | Node::Object(_)) => Err(InvalidKey::Unreadable),
     }
 }
 
@@ -316,7 +321,21 @@ mod tests {
         );
         assert_eq!(read(&fields, "/", ""), Ok(vec![None, None]));
         assert_eq!(read(&fields, "/", r#"{"paid":null}"#), Ok(vec![None, None]));
-        for malformed in ["{", "[1", r#"{"paid": []}"#, r#"{"paid": {}}"#] {
+        assert_eq!(
+            read(&fields, "/", r#"{"paid": 1.50, "order": {"number": -7}}"#),
+            texts(&["-7", "1.5"])
+        );
+        for malformed in [
+            "{",
+            "[1",
+            r#"{"paid": []}"#,
+            r#"{"paid": {}}"#,
+            // Named twice: readers disagree.
+            r#"{"paid": true, "paid": false}"#,
+            // Too large to be told from its neighbours.
+            r#"{"order": {"number": 18446744073709551616}}"#,
+            r#"{"paid": 90071992547409931.1}"#,
+        ] {
             assert_eq!(
                 read(&fields, "/", malformed),
                 Err(InvalidKey::Unreadable),

@@ -16,7 +16,7 @@ const SAFE: u64 = (1 << 53) - 1;
 /// document with such a number is written with all its numbers as texts. `None` for what is no JSON, names a
 /// member twice, or has a number that was rounded when it was read: then its bytes are what counts.
 pub(super) fn canonical(document: &[u8]) -> Option<Vec<u8>> {
-    let node: Node = serde_json::from_slice(document).ok()?;
+    let node = Node::read(document)?;
     if node.any(&Node::was_rounded) {
         None
     } else if node.any(&Node::is_merged_by_a_double) {
@@ -29,7 +29,8 @@ pub(super) fn canonical(document: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-enum Node {
+/// A document as it was written: nothing is there twice, and a number tells what kind it is.
+pub(crate) enum Node {
     Null,
     Bool(bool),
     Unsigned(u64),
@@ -41,6 +42,30 @@ enum Node {
 }
 
 impl Node {
+    /// `None` for what is no JSON, or names a member twice.
+    pub(crate) fn read(document: &[u8]) -> Option<Self> {
+        serde_json::from_slice(document).ok()
+    }
+
+    /// What a JSON pointer (RFC 6901) points to.
+    pub(crate) fn at(&self, pointer: &str) -> Option<&Self> {
+        let Some(steps) = pointer.strip_prefix('/') else {
+            return pointer.is_empty().then_some(self);
+        };
+        steps.split('/').try_fold(self, |node, step| match node {
+            Self::Object(members) => {
+                let name = step.replace("~1", "/").replace("~0", "~");
+                let place = members.binary_search_by(|(member, _)| member.as_str().cmp(&name));
+                Some(&members[place.ok()?].1)
+            }
+            Self::List(items) => {
+                let is_index = step == "0" || !step.starts_with(['0', '+']);
+                items.get(step.parse::<usize>().ok().filter(|_| is_index)?)
+            }
+            _ => None,
+        })
+    }
+
     fn any(&self, test: &impl Fn(&Self) -> bool) -> bool {
         match self {
             Self::List(items) => items.iter().any(|item| item.any(test)),
@@ -50,7 +75,7 @@ impl Node {
     }
 
     /// A whole number beyond 64 bits arrives as a float that may stand for many.
-    fn was_rounded(&self) -> bool {
+    pub(crate) fn was_rounded(&self) -> bool {
         matches!(self, Self::Float(n) if n.fract() == 0.0 && n.abs() > SAFE as f64)
     }
 
@@ -199,6 +224,36 @@ mod tests {
             form("[{\"b\":2,\"a\":1}]"),
             form(" [ {\"a\" : 1,\n\"b\":2}]")
         );
+    }
+
+    #[test]
+    fn pointers_point_as_rfc_6901_says() {
+        // Its own examples, and indexes that are none.
+        let document =
+            r#"{"foo":["bar","baz"],"":0,"a/b":1,"c%d":2,"k\"l":6," ":7,"m~n":8,"~1":9}"#;
+        let node = Node::read(document.as_bytes()).unwrap();
+        let number = |pointer| match node.at(pointer) {
+            Some(Node::Unsigned(n)) => Some(*n),
+            _ => None,
+        };
+        for (pointer, expected) in [
+            ("/", 0),
+            ("/a~1b", 1),
+            ("/c%d", 2),
+            ("/k\"l", 6),
+            ("/ ", 7),
+            ("/m~0n", 8),
+            ("/~01", 9),
+        ] {
+            assert_eq!(number(pointer), Some(expected), "{pointer}");
+        }
+        assert!(matches!(node.at(""), Some(Node::Object(_))));
+        assert!(matches!(node.at("/foo/0"), Some(Node::Text(text)) if text == "bar"));
+        for nothing in [
+            "foo", "/foo/2", "/foo/-", "/foo/01", "/foo/+1", "/foo/", "/x", "/a~1b/0",
+        ] {
+            assert!(node.at(nothing).is_none(), "{nothing}");
+        }
     }
 
     #[test]

@@ -14,6 +14,8 @@ use tower_claim::http::original_uri;
 use tower_claim::{Code, Fingerprint, FingerprintBuilder, Refusal};
 
 use crate::fields::RequestFields;
+#[cfg(feature = "json")]
+pub(crate) use json::Node;
 use multipart::Multipart;
 pub(crate) use secret::Secret;
 
