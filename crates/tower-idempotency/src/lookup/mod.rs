@@ -25,7 +25,7 @@ use tower_service::Service;
 
 use crate::admit::lead;
 use crate::layer::IdempotencyLayer;
-use crate::record::KeptResponse;
+use crate::record::{KeptResponse, Marker};
 use crate::shared::Shared;
 use crate::stage::Row;
 use crate::way::{LONGEST_WAY, too_long};
@@ -262,7 +262,8 @@ impl Inner {
                             return Err(too_long(key));
                         }
                         key = marker.leads_to(key, done.token).key;
-                        led_by = Some(record);
+                        // Where a run was allowed, and none has begun, there is nothing in doubt.
+                        led_by = matches!(marker, Marker::Ask(_)).then_some(record);
                         continue;
                     }
                     // It changed meanwhile: look again, though not at the speed of a store that is fooled.

@@ -4,11 +4,15 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use http::Response;
+use http::{Request, Response};
+use http_body_util::Full;
+use tower::ServiceExt;
 use tower_claim::store::{Capabilities, Event, Promise};
 use tower_claim::testing::{Fault, Operation};
 use tower_claim::{ClaimAdmin, ClaimStore, LapsePolicy, Renewal, RunOn};
-use tower_idempotency::{Explanation, IdempotencyBuilder, IdempotencyLayer, LapsedRun, Reconciled};
+use tower_idempotency::{
+    Explanation, IdempotencyBuilder, IdempotencyLayer, KeyLookup, LapsedRun, Reconciled,
+};
 
 use crate::support::*;
 
@@ -195,6 +199,11 @@ async fn what_nobody_can_tell_stays_unknown_until_an_operator_says() {
         assert!(matches!(explained, Explanation::Unknown(of) if of.key == unknown.key));
         if run_again {
             operator.run_again(&unknown).await.unwrap();
+            // Nothing has begun, nothing is in doubt: who only asks is told to send it.
+            let question = Request::get("/keys").header("idempotency-key", key);
+            let question = question.body(Full::<Bytes>::default()).unwrap();
+            let fate = KeyLookup::new(&layer).oneshot(question).await.unwrap();
+            assert_eq!(fate.status(), 404);
             ask.send(&service).await.assert_fresh(201);
             assert_eq!(app.effects(), effects + 1);
         } else {
