@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use http::Method;
 use tokio::sync::Semaphore;
-use tower_claim::http::KeySource;
+use tower_claim::http::{KeySource, KeySyntax};
 use tower_claim::{ConfigError, Keeper, LapsePolicy, Namespace, Terms};
 
-use super::IdempotencyBuilder;
+use super::{HEADER, IdempotencyBuilder};
 use crate::admit::OnBusy;
 use crate::counts::Counters;
 use crate::derived::Derived;
@@ -146,6 +146,19 @@ impl IdempotencyBuilder {
 
     fn check_keys(&self) -> Result<(), ConfigError> {
         let wrong = |setting, text: &str| Err(ConfigError::new(setting, text.to_owned()));
+        if self.entry.require_scope && self.entry.scope.is_none() {
+            return wrong(
+                "require_scope",
+                "nobody says whose request it is, so every one would be refused: set `scope`",
+            );
+        }
+        let of_a_header = self.header != HEADER || self.syntax != KeySyntax::default();
+        if of_a_header && self.source.is_some() {
+            return wrong(
+                "header",
+                "the key does not come from a header: leave out `header` and `key_syntax`, or the other source",
+            );
+        }
         let Some(Source::Fields(derived)) = &self.source else {
             return match self.window {
                 Some(_) => wrong(
@@ -175,6 +188,8 @@ impl IdempotencyBuilder {
 
     fn check_fingerprint(&self) -> Result<(), ConfigError> {
         let no_secret = self.fingerprint_secret == Some([0; 32]);
+        let no_upload = self.stream_uploads == Some(0);
+        refuse_zero("stream_uploads", no_upload, "leave it out")?;
         refuse_zero("fingerprint_secret", no_secret, "use 32 random bytes")?;
         if let Some(fields) = &self.bound_fields {
             fields.check("fingerprint_fields")?;

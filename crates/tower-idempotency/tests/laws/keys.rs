@@ -1,10 +1,12 @@
 //! Keys, scopes, fingerprints: what is one request, and what is another.
 
 use futures_util::{FutureExt, stream};
-use http::{Method, StatusCode};
+use http::{HeaderName, Method, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
+use tower_claim::MemoryStore;
 use tower_claim::http::{Gate, KeyFields, KeySyntax, Mode, Switch};
+use tower_idempotency::{IdempotencyBuilder, IdempotencyLayer};
 
 use crate::support::*;
 
@@ -504,4 +506,17 @@ async fn a_layer_met_twice_does_not_ask_twice_for_a_key_that_was_taken_off() {
     let first = ask.send(&service).await;
     first.assert_fresh(201);
     ask.send(&service).await.assert_replay_of(&first);
+}
+
+#[test]
+fn settings_about_a_key_that_can_have_no_effect_are_refused() {
+    let refused = |builder: IdempotencyBuilder| builder.build().unwrap_err().setting();
+    let plain = || IdempotencyLayer::builder(MemoryStore::new());
+    assert_eq!(refused(plain().require_scope()), "require_scope");
+    let name = HeaderName::from_static("x-request-key");
+    let derived = || plain().derived_key(|req| req.uri.path().to_owned());
+    assert_eq!(refused(derived().header(name)), "header");
+    assert_eq!(refused(derived().key_syntax(KeySyntax::Strict)), "header");
+    let stream_nothing = plain().verify_content_digest().stream_uploads(0);
+    assert_eq!(refused(stream_nothing), "stream_uploads");
 }
