@@ -1,6 +1,7 @@
 //! The first look at a request, by its head alone.
 
 use std::fmt;
+use std::iter;
 use std::sync::Arc;
 
 use http::request::Parts;
@@ -68,7 +69,23 @@ pub(crate) struct Guarded {
     pub(crate) before: Option<(Key, BusinessKey)>,
 }
 
+impl Ticket {
+    /// Whether it asks for what this run is about. A handler that sends requests of its own, each under a key of its
+    /// own, may send its extensions along: those are guarded.
+    fn is_of(&self, run: &IdempotentRun) -> bool {
+        match self {
+            Self::Keyed(guarded) => guarded.business_keys().any(|key| key == run.key()),
+            Self::ByBody(_) => true,
+        }
+    }
+}
+
 impl Guarded {
+    fn business_keys(&self) -> impl Iterator<Item = &BusinessKey> {
+        let before = self.before.as_ref().map(|(_, key)| key);
+        iter::once(&self.business_key).chain(before)
+    }
+
     fn of(business_key: BusinessKey, scoped: Scoped) -> Self {
         Self {
             key: business_key.add_to(scoped.key).build(),
@@ -97,7 +114,10 @@ impl EntryRules {
             Ok(None) => return Entry::Pass,
             // A layer value on a route and on the router around it is one guard, not two; also where
             // something between them took the key off.
-            Ok(Some(_)) | Err(_) if self.is_within(parts) => return Entry::Pass,
+            Ok(Some(ticket)) if self.run_around(parts).is_some_and(|run| ticket.is_of(run)) => {
+                return Entry::Pass;
+            }
+            Err(_) if self.run_around(parts).is_some() => return Entry::Pass,
             Ok(Some(ticket)) => Entry::Guard(ticket),
             Err(refusal) => Entry::Refuse(refusal),
         };
@@ -111,11 +131,9 @@ impl EntryRules {
         entry
     }
 
-    fn is_within(&self, parts: &Parts) -> bool {
-        parts
-            .extensions
-            .get::<IdempotentRun>()
-            .is_some_and(|run| run.is_of(self.layer))
+    /// The run of this layer value around this request.
+    fn run_around<'a>(&self, parts: &'a Parts) -> Option<&'a IdempotentRun> {
+        parts.extensions.get::<IdempotentRun>()?.of(self.layer)
     }
 
     fn read(&self, parts: &Parts, sight: &Sight<'_>) -> Result<Option<Ticket>, Refusal> {

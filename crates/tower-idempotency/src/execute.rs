@@ -185,7 +185,13 @@ where
     let began = claim.took_over().map_or(Duration::ZERO, |run| run.since);
     let first_seen = shared.clock().unix_time().saturating_sub(began);
     let outer = parts.extensions.get::<IdempotentRun>().cloned();
-    let run = IdempotentRun::new(entry.business_key, claim, shared.entry.layer, outer, way);
+    let run = IdempotentRun::new(
+        (entry.key, entry.business_key),
+        claim,
+        shared.entry.layer,
+        outer,
+        way,
+    );
     parts.extensions.insert(run.clone());
     let transaction = TransactionSlot::new();
     parts.extensions.insert(transaction.clone());

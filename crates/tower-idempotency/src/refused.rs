@@ -5,8 +5,9 @@ use std::fmt;
 
 use tower_claim::{Code, NoPointOfNoReturn, Refusal};
 
-/// There is no point of no return here: **the work must not begin**. Answer with it: the caller is told to
-/// come again (with the feature `axum` it is a response; else see [`to_refusal`](Self::to_refusal)).
+/// There is no point of no return here: **the work must not begin**. Answer with it: the caller is told why, and a
+/// repeat finds out how it stands (with the feature `axum` it is a response; else see
+/// [`to_refusal`](Self::to_refusal)).
 #[derive(Debug)]
 pub struct PointRefused {
     why: NoPointOfNoReturn,

@@ -1,13 +1,14 @@
 //! What the handler sees of its run.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tower_claim::http::BusinessKey;
 use tower_claim::store::TookOver;
-use tower_claim::{Claim, Loss, NoPointOfNoReturn, Token};
+use tower_claim::{Claim, Fingerprint, Key, Loss, NoPointOfNoReturn, Token};
 
 use crate::layer::LayerId;
 use crate::refused::PointRefused;
@@ -36,6 +37,8 @@ pub struct IdempotentRun {
 }
 
 struct Inner {
+    /// Names the intent among those of all tenants.
+    record: Key,
     key: BusinessKey,
     token: Token,
     attempt: u32,
@@ -53,7 +56,7 @@ struct Inner {
 
 impl IdempotentRun {
     pub(crate) fn new(
-        key: BusinessKey,
+        (record, key): (Key, BusinessKey),
         claim: Claim,
         layer: LayerId,
         outer: Option<IdempotentRun>,
@@ -61,6 +64,7 @@ impl IdempotentRun {
     ) -> Self {
         Self {
             inner: Arc::new(Inner {
+                record,
                 key,
                 token: claim.token(),
                 attempt: claim.attempt().saturating_add(way.runs_before),
@@ -105,6 +109,44 @@ impl IdempotentRun {
     /// How it was lost; [`Loss::Ended`] when the run is over.
     pub fn check(&self) -> Result<(), Loss> {
         self.claim().map_or(Err(Loss::Ended), |claim| claim.check())
+    }
+
+    /// How long the claim is held from now on if nothing is renewed any more; zero when it is lost, or the run over. A
+    /// call that must not outlast it takes this for its timeout.
+    pub fn remaining(&self) -> Duration {
+        self.claim()
+            .map_or(Duration::ZERO, |claim| claim.remaining())
+    }
+
+    /// An idempotency key for a call that the handler makes in its turn: 32 hex digits, the same in every attempt under
+    /// this business key (and its scope), another one for each `purpose`. The next service then tells the repeat of a run
+    /// that crashed from a new request. It tells nobody the business key.
+    ///
+    /// ```
+    /// use tower_idempotency::IdempotentRun;
+    ///
+    /// fn charge(run: &IdempotentRun) -> http::Result<http::Request<&'static str>> {
+    ///     http::Request::post("https://payments.example/charges")
+    ///         .header("idempotency-key", run.downstream_key("charge"))
+    ///         .body("…")
+    /// }
+    /// ```
+    pub fn downstream_key(&self, purpose: &str) -> String {
+        let parts: [&[u8]; 3] = [
+            b"downstream",
+            self.inner.record.as_bytes(),
+            purpose.as_bytes(),
+        ];
+        let hash = parts
+            .into_iter()
+            .fold(Fingerprint::builder(), |hash, part| hash.part(Some(part)));
+        let hash = hash.build();
+        let digits = hash.as_bytes()[..16].iter();
+        digits.fold(String::with_capacity(32), |mut text, byte| {
+            // Writing to a string does not fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
     }
 
     /// Resolves when the claim is lost. The handler is *not* stopped then: stop by yourself where that is
@@ -181,16 +223,16 @@ impl IdempotentRun {
         self.inner.mark_sent.load(Ordering::Acquire) && !self.is_marked()
     }
 
-    /// Whether this layer, or one around the run, is already at work on the request.
-    pub(crate) fn is_of(&self, layer: LayerId) -> bool {
+    /// This run, or the one around it that is of this layer.
+    pub(crate) fn of(&self, layer: LayerId) -> Option<&Self> {
         let mut run = Some(self);
         while let Some(at) = run {
             if at.inner.layer == layer {
-                return true;
+                break;
             }
             run = at.inner.outer.as_ref();
         }
-        false
+        run
     }
 
     /// Ends the run: the claim goes to who settles it. Clones that a handler left behind cannot hold it up.

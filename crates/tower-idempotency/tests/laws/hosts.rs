@@ -158,6 +158,33 @@ async fn one_layer_value_met_twice_guards_once() {
     assert_eq!((app.effects(), layer.counts().runs), (1, 1));
 }
 
+/// A batch handler sends its items through the same guard, and its extensions along.
+#[tokio::test(start_paused = true)]
+async fn a_request_within_a_run_is_guarded_under_a_key_of_its_own() {
+    let app = App::new();
+    let layer = app.builder().build().unwrap();
+    let batch = layer.layer(BoxCloneSyncService::new(tower::service_fn({
+        let items = app.under(&layer);
+        move |request: Request<RequestBody<Body>>| {
+            let items = items.clone();
+            async move {
+                for key in ["item-1", "item-2"] {
+                    let mut item = post("/items").key(key).request();
+                    *item.extensions_mut() = request.extensions().clone();
+                    items.clone().oneshot(item).await?;
+                }
+                let broke = Response::builder().status(503).body(body_of(""));
+                Ok::<_, io::Error>(broke.unwrap())
+            }
+        }
+    })));
+    let ask = post("/batch").key("batch");
+    for _ in 0..2 {
+        assert_eq!(ask.send(&batch).await.status, 503);
+    }
+    assert_eq!(app.effects(), 2, "each item once");
+}
+
 #[tokio::test(start_paused = true)]
 async fn trailers_are_there_on_the_first_run_and_on_the_replay() {
     let app = App::new();

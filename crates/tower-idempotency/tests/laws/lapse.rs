@@ -1,5 +1,7 @@
 //! Runs that lapse: a takeover, a late owner, an unknown outcome.
 
+use std::time::Duration;
+
 use tower_claim::store::{Capabilities, Event, Promise, Resolution};
 use tower_claim::testing::{Fault, Operation};
 use tower_claim::{ClaimAdmin, LapsePolicy, Renewal, RunOn};
@@ -217,11 +219,25 @@ async fn the_handler_sees_its_key_its_attempt_and_whom_it_took_over() {
     assert!(first.took_over().is_none());
     assert_eq!(second.took_over().unwrap().token, first.token());
     assert!(second.token() > first.token());
+    assert!(second.remaining() > Duration::ZERO && second.remaining() <= ms(200));
     a.await.unwrap();
     b.await.unwrap().assert_fresh(200);
     // The run is over: what was left of its handle can do nothing more.
     assert!(second.check().is_err());
     assert!(second.point_of_no_return().await.is_err());
+    assert_eq!(second.remaining(), Duration::ZERO);
+
+    // What the crashed run asked of the next service, the next run asks again by the same key.
+    let key = first.downstream_key("charge");
+    assert_eq!(key, second.downstream_key("charge"));
+    assert_ne!(key, second.downstream_key("letter"));
+    assert!(key.len() == 32 && key.bytes().all(|b| b.is_ascii_hexdigit()));
+    let elsewhere = post("/orders").key("k").header("x-tenant", "t2");
+    for other in [post("/orders").key("k2"), elsewhere] {
+        let _ = spawn(&service, other);
+        let run = soon(runs.recv()).await.unwrap();
+        assert_ne!(run.downstream_key("charge"), key);
+    }
 }
 
 /// The key was given back by who took over, and then used for something else.
