@@ -36,7 +36,8 @@
 //! step**: a verdict of a law whose step took longer than `unit − tolerance` (a busy machine, a slow
 //! engine) is thrown away, good or bad, and the law is run again, alone, at last with steps of four units. A law
 //! that never kept its time
-//! is reported as [`Verdict::Stalled`], which is no success. A watcher must answer within 10 units.
+//! is reported as [`Verdict::Stalled`], which is no success. A watcher must answer within 10 units, and has 20 s
+//! at least.
 //!
 //! What is *not* here: an engine that loses its memory (failover, restart, flush), and clocks of several
 //! machines. Those need processes to kill.
