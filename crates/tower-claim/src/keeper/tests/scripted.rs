@@ -85,6 +85,8 @@ struct Inner {
 pub(super) struct Scripted {
     pub(super) clock: Arc<SleepyClock>,
     pub(super) forgetful: bool,
+    /// What it grants, whatever is asked.
+    pub(super) lease: Duration,
     inner: Arc<Mutex<Inner>>,
 }
 
@@ -122,6 +124,7 @@ impl Scripted {
                 slept: Mutex::default(),
             }),
             forgetful: false,
+            lease: LEASE,
             inner: Arc::default(),
         }
     }
@@ -359,7 +362,7 @@ impl ClaimStore for Scripted {
     async fn renew(&self, beats: &[Beat]) -> Result<Vec<Renewed>, StoreError> {
         let beats = beats.to_vec();
         let all = beats.len();
-        let lease = LEASE;
+        let lease = self.lease;
         let apply = move |inner: &mut Inner, now: Duration| {
             let revoke_asked = inner.revoke;
             let mut renew = |beat: &Beat| {

@@ -98,16 +98,20 @@ impl Arena {
     async fn work(&self, claim: Claim, sleepy: bool, dice: &mut Dice) {
         self.grants.fetch_add(1, Ordering::Relaxed);
         let ended = Arc::new(AtomicBool::new(false));
-        let until = Instant::now() + claim.remaining();
         for key in claim.keys() {
             let nth = self.keys.iter().position(|k| k == key).unwrap();
+            let mut place = self.last[nth].lock().unwrap();
+            let until = Instant::now() + claim.remaining();
+            if claim.check().is_err() {
+                // The machine was busy: this one does not believe any more, and another may be in its place.
+                continue;
+            }
             let last = Last {
                 token: claim.token(),
                 ended: Arc::clone(&ended),
                 until,
             };
-            let before = self.last[nth].lock().unwrap().replace(last);
-            if let Some(before) = before {
+            if let Some(before) = place.replace(last) {
                 assert!(before.token < claim.token(), "tokens go back");
                 let over = before.ended.load(Ordering::SeqCst) || Instant::now() >= before.until;
                 assert!(over, "two believe that they hold {key:?}");
@@ -136,7 +140,7 @@ impl Arena {
         if dice.roll(2) == 0 {
             let _ = tokio::time::timeout(MS, watch).await;
         } else {
-            let watched = tokio::time::timeout(MS * 10_000, watch).await;
+            let watched = tokio::time::timeout(MS * 60_000, watch).await;
             assert!(watched.is_ok(), "a lost wake-up");
             self.watched.fetch_add(1, Ordering::Relaxed);
         }
@@ -180,19 +184,19 @@ async fn of_many_owners_at_most_one_believes_and_everything_ends() {
         })
         .collect();
     for owner in owners {
-        let ended = tokio::time::timeout(MS * 60_000, owner).await;
+        let ended = tokio::time::timeout(MS * 300_000, owner).await;
         ended.expect("somebody waits for ever").unwrap();
     }
     mischief.abort();
     arena.store.faults().set(Fault::Ok);
-    assert!(arena.keeper.drain(MS * 10_000).await);
+    assert!(arena.keeper.drain(MS * 60_000).await);
     let grants = arena.grants.load(Ordering::Relaxed);
     assert!(grants > ROUNDS / 2, "{grants} grants say little");
     assert!(arena.watched.load(Ordering::Relaxed) > 10);
     assert_eq!(arena.memory.stats().watched, 0);
 
     // Whatever was dropped, lost or lapsed: all keys are claimable again, together.
-    let until = Instant::now() + MS * 10_000;
+    let until = Instant::now() + MS * 60_000;
     loop {
         let terms = terms();
         let all = arena.keeper.claim_many(&arena.keys, &terms, Token::ZERO);

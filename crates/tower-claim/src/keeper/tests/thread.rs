@@ -14,6 +14,20 @@ fn soon(what: &str, mut seen: impl FnMut() -> bool) {
     }
 }
 
+/// Of which a third is long for a busy machine.
+const LONG: Duration = Duration::from_secs(5);
+
+fn long(renewal: Renewal) -> Terms {
+    let terms = Terms::builder(LONG).renewal(renewal);
+    terms.build().unwrap()
+}
+
+fn scripted() -> Scripted {
+    let mut store = Scripted::new();
+    store.lease = LONG;
+    store
+}
+
 fn on_thread(store: &Scripted) -> Keeper {
     Keeper::builder(store.clone())
         .clock(Arc::new(SystemClock))
@@ -23,10 +37,10 @@ fn on_thread(store: &Scripted) -> Keeper {
 
 #[tokio::test]
 async fn a_hold_survives_a_blocked_runtime() {
-    let store = Scripted::new();
+    let store = scripted();
     let keeper = on_thread(&store);
-    let claim = claim(&keeper, "a").await;
-    std::thread::sleep(LEASE * 2);
+    let claim = claim_as(&keeper, "a", &long(Renewal::Always)).await;
+    std::thread::sleep(LONG + MS * 500);
     assert_eq!(claim.check(), Ok(()));
     assert!(store.is_held(key("a")));
     claim.release().await.unwrap();
@@ -35,19 +49,16 @@ async fn a_hold_survives_a_blocked_runtime() {
 
 #[tokio::test]
 async fn a_busy_job_keeps_its_hold_while_it_tells_progress_and_no_longer() {
-    let store = Scripted::new();
+    let store = scripted();
     let keeper = on_thread(&store);
-    let moving = Terms::builder(LEASE)
-        .renewal(Renewal::Progress { stall_after: LEASE })
-        .build()
-        .unwrap();
+    let moving = long(Renewal::Progress { stall_after: LONG });
     let busy = claim_as(&keeper, "a", &moving).await;
     let silent = claim_as(&keeper, "b", &moving).await;
-    let until = Instant::now() + LEASE * 3;
+    let until = Instant::now() + LONG * 5 / 2;
     let mut rounds = 0;
     while Instant::now() < until {
         // Blocks the only thread of this runtime.
-        std::thread::sleep(LEASE / 20);
+        std::thread::sleep(LONG / 100);
         rounds += 1;
         busy.progress(rounds);
     }
@@ -57,11 +68,11 @@ async fn a_busy_job_keeps_its_hold_while_it_tells_progress_and_no_longer() {
 
 #[tokio::test]
 async fn the_thread_starts_with_the_first_claim_and_ends_with_the_last_handle() {
-    let store = Scripted::new();
+    let store = scripted();
     let keeper = on_thread(&store);
     let desk = keeper.inner.desk.clone();
     assert!(!desk.is_staffed(), "a keeper never used costs no thread");
-    let claim = claim(&keeper, "a").await;
+    let claim = claim_as(&keeper, "a", &long(Renewal::Always)).await;
     assert!(desk.is_staffed());
     drop(keeper);
     std::thread::sleep(50 * MS);
