@@ -70,7 +70,7 @@ async fn claim_as(
         fingerprint: None,
         settings,
         floor: Token::ZERO,
-        not_after: store.now().saturating_add(secs(2)),
+        not_after: store.now().saturating_add(secs(60)),
     };
     store.claim(request).await
 }

@@ -177,7 +177,8 @@ async fn tokens_rise_over_a_restart_with_the_wall_clock_set_back_and_the_record_
     let mut settings = Settings::new(secs(1));
     settings.unfinished_keep = secs(1);
     let first = granted(claim_as(&store, 1, nonce, &settings).await).token;
-    clock.advance(secs(10));
+    // Past its `not_after` as well.
+    clock.advance(secs(70));
     // Another write, which cleans up.
     granted(claim(&store, 2).await);
     assert_eq!(store.peek(key(1)).await.unwrap(), None);

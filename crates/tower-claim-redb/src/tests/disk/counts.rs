@@ -19,7 +19,7 @@ async fn what_changes_nothing_reads_only() {
         fingerprint: None,
         settings: &settings,
         floor: Token::ZERO,
-        not_after: store.now().saturating_add(secs(2)),
+        not_after: store.now().saturating_add(secs(60)),
     };
     let token = granted(store.claim(request).await).token;
     let guard = store.fence_store();
