@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use tower_claim::store::{DoneRecord, State, Value, Watched};
-use tower_claim::{
-    Attempt, Claim, Code, Fingerprint, Key, Moment, Place, Refusal, StoreError, Token,
-};
+use tower_claim::store::{Busy, DoneRecord, Value};
+use tower_claim::{Attempt, Claim, Fingerprint, Key, Moment, Place, StoreError};
 
 use crate::quota::{Counted, Seat, Tenant};
-use crate::record::{KeptResponse, Marker};
+use crate::record::Marker;
 use crate::reply::Reply;
 use crate::shared::Shared;
+use crate::wait::{Follower, Next, Told};
 use crate::way::{LONGEST_WAY, Way};
 
 /// What a repeat does while the first run is going.
@@ -24,10 +23,6 @@ pub enum OnBusy {
     Wait(Duration),
 }
 
-/// How a watch that ends while the hold goes on (a lease that lapses over and over, a store that is
-/// fooled) is slowed down.
-const WATCH_PAUSE: Duration = Duration::from_millis(50);
-
 /// What becomes of a request with a key.
 pub(crate) enum Admitted {
     /// It runs, under this claim, in this place, so far on its way; and is counted, where tenants have quotas.
@@ -37,13 +32,30 @@ pub(crate) enum Admitted {
     Answer(Reply),
 }
 
+/// What came of one claim.
+enum Asked {
+    Granted(Claim, Place, Option<Seat>),
+    Told(Told),
+    /// It was not sent.
+    Refused(Reply),
+}
+
+/// What a claim's answer means.
+enum Judged {
+    /// The first run is going.
+    Busy(Busy),
+    /// The work goes on there.
+    GoOn(Way),
+    Answer(Reply),
+}
+
 impl Shared {
     /// Claims the key, and waits where the layer is told to, with so many bytes in memory. `before_wait` is called
     /// once, before the first wait: what others may need is given back there.
     ///
     /// # Cancellation
     ///
-    /// A drop leaves nothing behind: the keeper gives back a claim that was under way.
+    /// A drop leaves nothing behind: the keeper gives back a claim that was under way, and another who waits asks.
     pub(crate) async fn admit(
         &self,
         (key, tenant): (Key, Option<Tenant>),
@@ -56,91 +68,141 @@ impl Shared {
             OnBusy::Wait(limit) => Some(self.clock().now() + limit),
         };
         let mut before_wait = Some(before_wait);
-        let mut watched = Token::ZERO;
+        let mut follower: Option<Follower> = None;
+        let mut left = Duration::ZERO;
         let mut way = Way::begin(key);
         let mut steps = 0;
         loop {
             if !self.may_begin(&way) {
                 return Admitted::Answer(self.look_on(&way, print).await);
             }
-            let key = way.key;
-            // Before the claim: else a drain could be over, and its process gone, before the claim is.
-            let place = match self.detached.reserve() {
-                Ok(place) => place,
-                Err(why) => return Admitted::Answer(self.refused(why.into()).into()),
-            };
-            let counted = match self.count(key, tenant).await {
-                Ok(counted) => counted,
-                Err(reply) => return Admitted::Answer(reply),
-            };
-            let sent = self.clock().now();
-            let claimed = self
-                .keeper
-                .claim(key, Some(print), self.terms_on(way), way.floor)
-                .await;
-            let busy = match claimed {
-                Ok(Attempt::Granted(claim)) => {
-                    let seat = counted.map(Counted::granted);
+            // Who has waited asks in its turn, and not where another with its payload has just been told.
+            let mut turn = None;
+            if let (Some(follower), Some(deadline)) = (&mut follower, deadline) {
+                if !follower.move_to(way.key) {
+                    return Admitted::Answer(self.in_progress(left));
+                }
+                let next = tokio::select! {
+                    biased;
+                    next = follower.next() => next,
+                    () = self.clock().sleep_until(deadline) => {
+                        return Admitted::Answer(self.in_progress(left));
+                    }
+                };
+                match next {
+                    Next::Turn(mine) => turn = Some(mine),
+                    Next::Done(done) => return Admitted::Answer(self.replay(way.key, &done)),
+                    Next::Failed(error) => return Admitted::Answer(self.store_failed(&error)),
+                    Next::Told(told) => match self.judge(way, &told, steps).await {
+                        Judged::GoOn(next) => {
+                            way = next;
+                            steps += 1;
+                            continue;
+                        }
+                        Judged::Answer(reply) => return Admitted::Answer(reply),
+                        // Nobody tells that: whoever is told follows, and all with it.
+                        Judged::Busy(_) => continue,
+                    },
+                }
+            }
+            let told = match self.ask(way, print, tenant).await {
+                Asked::Granted(claim, place, seat) => {
+                    if let Some(follower) = &mut follower {
+                        follower.follows(claim.token());
+                    }
                     return Admitted::Run(claim, place, way, seat);
                 }
-                Ok(Attempt::Busy(busy)) => busy,
-                // Not where a run of this key was seen already: it waits for that one, or is led on from it.
-                Err(error)
-                    if steps == 0 && before_wait.is_some() && self.runs_unprotected(&error) =>
-                {
-                    return Admitted::RunUnprotected;
-                }
-                Ok(other) if steps < LONGEST_WAY => match self.lead_on(way, &other, sent).await {
-                    Ok(Some(next)) => {
-                        way = next;
-                        steps += 1;
-                        continue;
-                    }
-                    Ok(None) => return Admitted::Answer(self.answer(key, Ok(other))),
-                    Err(error) => return Admitted::Answer(self.store_failed(&error)),
-                },
-                other => return Admitted::Answer(self.answer(key, other)),
+                Asked::Refused(reply) => return Admitted::Answer(reply),
+                Asked::Told(told) => told,
             };
-            drop((place, counted));
-            if !busy.same_fingerprint {
-                return Admitted::Answer(self.reused());
+            // Not where a run of this key was seen already: it waits for that one, or is led on from it.
+            if let Err(error) = &told.attempt
+                && steps == 0
+                && follower.is_none()
+                && self.runs_unprotected(error)
+            {
+                return Admitted::RunUnprotected;
             }
-            let in_progress = || self.in_progress(busy.expires_in);
-            let Some(deadline) = deadline.filter(|d| *d > self.clock().now()) else {
-                return Admitted::Answer(in_progress());
+            let judged = self.judge(way, &told, steps).await;
+            let is_for_all = match &judged {
+                Judged::Answer(_) => true,
+                // Else the next claim tells.
+                Judged::GoOn(next) => next.key != way.key,
+                Judged::Busy(_) => false,
             };
+            if let (Some(follower), Some(turn)) = (&follower, turn.take_if(|_| is_for_all)) {
+                follower.tell(turn, told);
+            }
+            let busy = match judged {
+                Judged::Answer(reply) => return Admitted::Answer(reply),
+                Judged::GoOn(next) => {
+                    way = next;
+                    steps += 1;
+                    continue;
+                }
+                Judged::Busy(busy) => busy,
+            };
+            left = busy.expires_in;
+            if deadline.is_none_or(|deadline| deadline <= self.clock().now()) {
+                return Admitted::Answer(self.in_progress(left));
+            }
             if let Some(before_wait) = before_wait.take() {
                 before_wait();
             }
-            let Some(following) =
-                self.followers
-                    .follow(self.keeper.store(), key, busy.token, bytes)
-            else {
-                return Admitted::Answer(in_progress());
-            };
-            let pause = (busy.token == watched).then_some(WATCH_PAUSE);
-            watched = busy.token;
-            let over = async {
-                if let Some(pause) = pause {
-                    self.clock().sleep_until(self.clock().now() + pause).await;
-                }
-                following.over().await
-            };
-            tokio::select! {
-                biased;
-                seen = over => match &*seen {
-                    // By another token it may be another request's: the claim tells.
-                    Ok(Watched::Done(done)) if done.token == busy.token => {
-                        return Admitted::Answer(self.replay(key, done));
+            match &mut follower {
+                Some(follower) => follower.follows(busy.token),
+                None => {
+                    let follow = &self.followers;
+                    follower = follow.follow(way.key, busy.token, Some(print), bytes);
+                    if follower.is_none() {
+                        return Admitted::Answer(self.in_progress(left));
                     }
-                    Ok(_) => {}
-                    Err(error) => return Admitted::Answer(self.store_failed(error)),
-                },
-                () = self.clock().sleep_until(deadline) => {
-                    return Admitted::Answer(in_progress());
                 }
             }
         }
+    }
+
+    /// One claim.
+    async fn ask(&self, way: Way, print: Fingerprint, tenant: Option<Tenant>) -> Asked {
+        // Before the claim: else a drain could be over, and its process gone, before the claim is.
+        let place = match self.detached.reserve() {
+            Ok(place) => place,
+            Err(why) => return Asked::Refused(self.refused(why.into()).into()),
+        };
+        let counted = match self.count(way.key, tenant).await {
+            Ok(counted) => counted,
+            Err(reply) => return Asked::Refused(reply),
+        };
+        let sent = self.clock().now();
+        let terms = self.terms_on(way);
+        match self
+            .keeper
+            .claim(way.key, Some(print), terms, way.floor)
+            .await
+        {
+            Ok(Attempt::Granted(claim)) => {
+                Asked::Granted(claim, place, counted.map(Counted::granted))
+            }
+            attempt => Asked::Told(Told {
+                print,
+                sent,
+                attempt,
+            }),
+        }
+    }
+
+    /// What a claim's answer means for a repeat.
+    async fn judge(&self, way: Way, told: &Told, steps: u32) -> Judged {
+        match &told.attempt {
+            Ok(Attempt::Busy(busy)) if busy.same_fingerprint => return Judged::Busy(busy.clone()),
+            Ok(met) if steps < LONGEST_WAY => match self.lead_on(way, met, told.sent).await {
+                Ok(Some(next)) => return Judged::GoOn(next),
+                Ok(None) => {}
+                Err(error) => return Judged::Answer(self.store_failed(&error)),
+            },
+            _ => {}
+        }
+        Judged::Answer(self.answer(way.key, &told.attempt))
     }
 
     /// Where the work goes on: the record leads there, or its outcome is unknown and there is a hook to ask.
@@ -168,151 +230,6 @@ impl Shared {
                 Ok(Some(way))
             }
             _ => Ok(None),
-        }
-    }
-
-    /// The answer to a repeat that neither runs nor waits.
-    fn answer(&self, key: Key, claimed: Result<Attempt, StoreError>) -> Reply {
-        match claimed {
-            Ok(Attempt::Done(done)) if done.same_fingerprint => self.replay(key, &done),
-            Ok(Attempt::Cooling(cooling)) if cooling.same_fingerprint => {
-                self.in_progress(cooling.remaining)
-            }
-            Ok(Attempt::Unknown(unknown)) if unknown.same_fingerprint => self.unknown(),
-            Ok(_) => self.reused(),
-            Err(error) => self.store_failed(&error),
-        }
-    }
-
-    /// What a repeat would be told, for a run whose outcome was not accepted: it was taken over, and what
-    /// it did must not be sent as if it stood. Never runs anything.
-    ///
-    /// Who took over may have given the key back, and another payload may have it by now.
-    pub(crate) async fn answer_after_loss(&self, key: Key, print: Fingerprint) -> Reply {
-        let store = self.keeper.store();
-        let record = match store.dyn_peek(key).await {
-            Ok(Some(record)) => record,
-            Ok(None) => return self.in_progress(Duration::ZERO),
-            Err(error) => return self.store_failed(&error),
-        };
-        if record.state != State::Free && record.fingerprint != Some(print) {
-            return self.reused();
-        }
-        match record.state {
-            State::Unknown => self.unknown(),
-            State::Done => match self.finished(key, record.token).await {
-                Ok(Some(done)) => self.replay(key, &done),
-                Ok(None) => self.in_progress(Duration::ZERO),
-                Err(error) => self.store_failed(&error),
-            },
-            _ => self.in_progress(record.expires_in),
-        }
-    }
-
-    /// The finished record, if it still is one. A watch of it is answered at once; the limit, longer than any store
-    /// takes for a call, is for one that is fooled.
-    pub(crate) async fn finished(
-        &self,
-        key: Key,
-        token: Token,
-    ) -> Result<Option<DoneRecord>, StoreError> {
-        let late = self.clock().now() + self.terms.lease();
-        tokio::select! {
-            biased;
-            seen = self.keeper.store().dyn_watch(key, token) => Ok(match seen? {
-                Watched::Done(done) if done.token == token => Some(done),
-                _ => None,
-            }),
-            () = self.clock().sleep_until(late) => {
-                Err(StoreError::unavailable("a finished record was not told within a lease"))
-            }
-        }
-    }
-
-    /// Whether there is a record of this key that binds.
-    pub(crate) async fn taken(&self, key: Key) -> Result<bool, StoreError> {
-        let record = self.keeper.store().dyn_peek(key).await?;
-        Ok(record.is_some_and(|record| record.state != State::Free))
-    }
-
-    /// The same for who answers a request.
-    pub(crate) async fn is_taken(&self, key: Key) -> Result<bool, Reply> {
-        let taken = self.taken(key).await;
-        taken.map_err(|error| self.store_failed(&error))
-    }
-
-    pub(crate) fn replay(&self, key: Key, done: &DoneRecord) -> Reply {
-        match lead(done) {
-            None => {}
-            // It waits for the hook of a layer that has one.
-            Some(_) if self.reconcile.is_none() => return self.unknown(),
-            Some(_) => return self.in_progress(Duration::ZERO),
-        }
-        match self.kept_response(key, done) {
-            Ok(Some(kept)) if kept.is_whole => {
-                self.counters.replays.add();
-                Reply::Replay(kept)
-            }
-            Ok(head) => {
-                self.counters.not_kept.add();
-                Reply::NotKept(head)
-            }
-            Err(refusal) => refusal.into(),
-        }
-    }
-
-    /// The response of a finished record, or its head; `None` where neither was kept.
-    pub(crate) fn kept_response(
-        &self,
-        key: Key,
-        done: &DoneRecord,
-    ) -> Result<Option<KeptResponse>, Refusal> {
-        let Value::Kept(bytes) = &done.value else {
-            return Ok(None);
-        };
-        self.read_record(key, bytes).map(Some).map_err(|why| {
-            // The work is done, so it is not run again; what it answered cannot be told. That is for people to
-            // mend, hence no 409, which would read as the client's affair.
-            self.counters.store_failures.add();
-            #[cfg(feature = "tracing")]
-            tracing::error!(key = key.prefix(), %why, "a kept response cannot be read");
-            Refusal::new(Code::StoreUnavailable)
-                .with_reason("record-unreadable")
-                .with_detail(why.to_string())
-        })
-    }
-
-    pub(crate) fn in_progress(&self, left: Duration) -> Reply {
-        self.counters.in_progress.add();
-        Refusal::new(Code::InProgress).with_retry_after(left).into()
-    }
-
-    pub(crate) fn unknown(&self) -> Reply {
-        self.counters.outcome_unknown.add();
-        Code::OutcomeUnknown.into()
-    }
-
-    pub(crate) fn reused(&self) -> Reply {
-        self.counters.key_reused.add();
-        Code::KeyReused.into()
-    }
-
-    pub(crate) fn store_failed(&self, error: &StoreError) -> Reply {
-        self.store_refusal(error).into()
-    }
-
-    pub(crate) fn store_refusal(&self, error: &StoreError) -> Refusal {
-        self.counters.store_failures.add();
-        #[cfg(feature = "tracing")]
-        tracing::warn!(
-            error = error as &dyn std::error::Error,
-            "no answer: the store failed"
-        );
-        let refusal = Refusal::new(Code::StoreUnavailable);
-        match error {
-            StoreError::Full => refusal.with_reason("full"),
-            StoreError::Garbled { .. } => refusal.with_reason("record-unreadable"),
-            _ => refusal,
         }
     }
 }

@@ -114,6 +114,7 @@ mod fingerprint;
 mod future;
 mod headers;
 mod keep;
+mod known;
 mod layer;
 mod lookup;
 mod open;

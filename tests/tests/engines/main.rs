@@ -2,6 +2,7 @@
 #![expect(clippy::expect_used, reason = "a test may")]
 
 mod hostile;
+mod idempotency;
 mod redb;
 mod relay;
 #[allow(dead_code, reason = "each engine uses what it can")]

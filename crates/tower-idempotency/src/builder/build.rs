@@ -252,6 +252,7 @@ impl IdempotencyBuilder {
             Arc::new(Quotas::new(self.quota, linger, clock, tenants))
         });
         let running = Arc::new(Running::new(Arc::clone(&self.clock), meter.clone()));
+        let followers = Followers::new(self.waits, &keeper);
         IdempotencyLayer::of(Shared {
             keeper,
             terms,
@@ -259,7 +260,7 @@ impl IdempotencyBuilder {
             fingerprint_secret: self.fingerprint_secret.map(Secret::new),
             on_busy: self.on_busy,
             on_store_down: self.on_store_down,
-            followers: Followers::new(self.waits),
+            followers,
             retention: self.retention,
             unfinished_keep: self.unfinished_keep,
             quotas,

@@ -277,8 +277,8 @@ impl IdempotencyBuilder {
     }
 
     /// How many repeats of one key wait at once ([`OnBusy::Wait`]); one more is refused like under
-    /// [`OnBusy::Reject`]. A client that goes mad under one key does not take the places of the others, and when
-    /// its run ends without an outcome no more than these ask the store again. Default: 1,000.
+    /// [`OnBusy::Reject`]. A client that goes mad under one key does not take the places of the others. When its run
+    /// ends without an outcome these do not rush to the store: one of them asks, for all. Default: 1,000.
     ///
     /// ```
     /// use std::time::Duration;

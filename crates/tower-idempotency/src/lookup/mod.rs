@@ -19,7 +19,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use tower_claim::http::KeySource;
-use tower_claim::store::{DoneRecord, RecordView, State, Watched};
+use tower_claim::store::{DoneRecord, RecordView, State};
 use tower_claim::{Key, Refusal, StoreError, Token};
 use tower_service::Service;
 
@@ -279,7 +279,7 @@ impl Inner {
             let Some(deadline) = deadline.filter(|deadline| *deadline > clock.now()) else {
                 return Ok((key, Fate::Running(record)));
             };
-            let Some(following) = shared.followers.follow(store, key, token, 0) else {
+            let Some(following) = shared.followers.follow(key, token, None, 0) else {
                 return Ok((key, Fate::Running(record)));
             };
             waiting.get_or_insert_with(|| row.waits_for(key));
@@ -292,11 +292,9 @@ impl Inner {
             };
             tokio::select! {
                 biased;
-                seen = over => match &*seen {
-                    Ok(Watched::Done(done)) if done.token == token => {
-                        return Ok((key, Fate::Done(done.clone())));
-                    }
-                    Ok(_) => {}
+                seen = over => match seen {
+                    Ok(Some(done)) => return Ok((key, Fate::Done(done))),
+                    Ok(None) => {}
                     // What the watch could not tell, the next look does, or fails as well.
                     Err(_) => clock.sleep_until(clock.now() + CHANGED).await,
                 },

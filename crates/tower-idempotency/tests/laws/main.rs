@@ -8,6 +8,7 @@ mod cancel;
 mod client;
 mod compression;
 mod derived;
+mod herd;
 mod hosts;
 mod keys;
 mod lapse;

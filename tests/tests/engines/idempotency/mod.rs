@@ -1,0 +1,43 @@
+//! What `tower-idempotency` says of a run and its repeats, where the repeats come to another process.
+//!
+//! Two values of one engine's store are two processes' worth: they have nothing in common but the engine. Where a
+//! process must die, it is one. On redb, whose file one process owns, the two layers have one store; they know of each
+//! other by its records alone.
+
+mod busy;
+mod engines;
+mod scene;
+
+/// Each law on every engine.
+macro_rules! on_each_engine {
+    ($($law:ident),+ $(,)?) => {
+        mod redb {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $law() {
+                super::$law::<super::super::engines::Redb>().await;
+            })+
+        }
+        #[cfg(feature = "redis")]
+        mod redis {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $law() {
+                super::$law::<super::super::engines::Redis>().await;
+            })+
+        }
+        #[cfg(feature = "postgres")]
+        mod postgres {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $law() {
+                super::$law::<super::super::engines::Postgres>().await;
+            })+
+        }
+        #[cfg(feature = "etcd")]
+        mod etcd {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $law() {
+                super::$law::<super::super::engines::Etcd>().await;
+            })+
+        }
+    };
+}
+use on_each_engine;
