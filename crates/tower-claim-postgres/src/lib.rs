@@ -56,6 +56,7 @@ pub mod statement;
 mod store;
 mod stranger;
 mod transaction;
+mod work;
 
 pub use builder::PostgresStoreBuilder;
 pub use error::ConnectError;
@@ -63,6 +64,7 @@ pub use names::Names;
 pub use roll_back::TransactionError;
 pub use run::{RunTransaction, Transactions};
 pub use store::{PostgresStore, Purged};
+pub use work::WorkError;
 
 /// Its examples run as tests.
 #[cfg(doctest)]

@@ -9,11 +9,17 @@ use futures_util::future::BoxFuture;
 use http::Extensions;
 use tokio_postgres::Client;
 use tower_claim::StoreError;
-use tower_claim::store::FinishRequest;
-use tower_claim::transaction::{BeginError, CommitError, Lent, OpenTransaction, TransactionSlot};
+use tower_claim::store::{ClaimRequest, Claimed, FinishRequest};
+use tower_claim::transaction::{
+    BeginError, BeginWithClaim, CommitError, Lent, OpenTransaction, TransactionSlot,
+};
 
 use crate::error::of_statement;
+use crate::statement::came_second;
 use crate::{PostgresStore, TransactionError};
+
+/// How many snapshots a claim is tried in, where each is older than what others committed meanwhile.
+const SNAPSHOTS: u32 = 4;
 
 /// Transactions for handlers behind an idempotency layer over [`PostgresStore`]: **rows and answer are committed
 /// together, or neither is**, and a run that was taken over commits nothing. Clones share the pool.
@@ -53,15 +59,16 @@ impl Transactions {
     /// How a transaction begins, `BEGIN` by default: `BEGIN ISOLATION LEVEL SERIALIZABLE`.
     ///
     /// At REPEATABLE READ and above a heartbeat between the first statement and the end spoils the transaction
-    /// (PostgreSQL says that another one came first): the request is answered 503 and may be repeated. Keep
-    /// the work below a third of the lease there.
+    /// (PostgreSQL says that another one came first): the request is answered 409 and may be repeated. Keep
+    /// the work below a third of the lease there, or claim inside the transaction, where no heartbeat is.
     #[must_use]
     pub fn begin_with(mut self, statement: &'static str) -> Self {
         self.begin = statement;
         self
     }
 
-    /// Begins the transaction of this run. The extensions are the request's. Waits for a connection as long as
+    /// Begins the transaction of this run; or hands over the one that the layer began, where it claims inside
+    /// (`IdempotencyBuilder::claim_inside`). The extensions are the request's. Waits for a connection as long as
     /// the pool is set to.
     ///
     /// # Errors
@@ -74,9 +81,15 @@ impl Transactions {
     pub async fn begin(&self, extensions: &Extensions) -> Result<RunTransaction, BeginError> {
         let slot = extensions.get::<TransactionSlot>();
         let slot = slot.ok_or(BeginError::NoRun)?;
-        slot.is_free()?;
-        let client = self.pool.get().await;
-        let client = client.map_err(|error| BeginError::Store(StoreError::unavailable(error)))?;
+        if let Some(claimed) = slot.pick_up()? {
+            return Ok(RunTransaction(claimed));
+        }
+        let open = self.open().await.map_err(BeginError::Store)?;
+        Ok(RunTransaction(slot.lend(open)?))
+    }
+
+    async fn open(&self) -> Result<Open, StoreError> {
+        let client = self.pool.get().await.map_err(StoreError::unavailable)?;
         // Dropped from here on, it rolls back.
         let open = Open {
             store: self.store.clone(),
@@ -84,8 +97,48 @@ impl Transactions {
             is_over: false,
         };
         let begun = open.client.batch_execute(self.begin).await;
-        begun.map_err(|error| BeginError::Store(of_statement(error, None)))?;
-        Ok(RunTransaction(slot.lend(open)?))
+        begun.map_err(|error| of_statement(error, None))?;
+        Ok(open)
+    }
+
+    /// The claim is the first statement, so a transaction whose snapshot is older than another's commit begins anew.
+    async fn begin_and_claim(
+        &self,
+        request: ClaimRequest<'_>,
+        slot: &TransactionSlot,
+    ) -> Result<Claimed, StoreError> {
+        let mut tries = SNAPSHOTS;
+        loop {
+            tries -= 1;
+            let mut open = self.open().await?;
+            let client: &Client = &open.client;
+            match self.store.claim_in(client, request).await {
+                Ok(Claimed::Granted(grant)) => {
+                    slot.lay_out(open).map_err(StoreError::unavailable)?;
+                    return Ok(Claimed::Granted(grant));
+                }
+                Ok(refused) => {
+                    open.end("ROLLBACK").await.ok();
+                    return Ok(refused);
+                }
+                Err(TransactionError::Store(error)) if came_second(&error) && tries > 0 => {
+                    open.end("ROLLBACK").await.ok();
+                }
+                Err(TransactionError::Store(error)) => return Err(error),
+                Err(error) => return Err(StoreError::unavailable(error)),
+            }
+        }
+    }
+}
+
+/// For `IdempotencyBuilder::claim_inside`.
+impl BeginWithClaim for Transactions {
+    fn begin_with_claim<'a>(
+        &'a self,
+        request: ClaimRequest<'a>,
+        slot: &'a TransactionSlot,
+    ) -> BoxFuture<'a, Result<Claimed, StoreError>> {
+        Box::pin(self.begin_and_claim(request, slot))
     }
 }
 
@@ -131,13 +184,14 @@ impl Open {
             self.end("ROLLBACK").await.ok();
             return Err(match error {
                 TransactionError::Lost => CommitError::Lost,
+                TransactionError::Store(error) => not_committed(error),
                 error => CommitError::RolledBack(error.into()),
             });
         }
         let committed = self.end("COMMIT").await;
         committed.map_err(|error| match of_statement(error, Some(&owner.key)) {
             error @ StoreError::Ambiguous(_) => CommitError::InDoubt(error.into()),
-            error => CommitError::RolledBack(error.into()),
+            error => not_committed(error),
         })
     }
 
@@ -145,6 +199,14 @@ impl Open {
         let ended = self.client.batch_execute(statement).await;
         self.is_over = ended.is_ok();
         ended
+    }
+}
+
+fn not_committed(error: StoreError) -> CommitError {
+    if came_second(&error) {
+        CommitError::CameSecond(error.into())
+    } else {
+        CommitError::RolledBack(error.into())
     }
 }
 

@@ -43,10 +43,12 @@ mod calls;
 mod error;
 mod row;
 mod run;
+mod work;
 
 pub use calls::Claims;
 pub use run::{RunTransaction, Transactions};
 pub use tower_claim_postgres::TransactionError;
+pub use work::WorkError;
 
 /// Its examples run as tests.
 #[cfg(all(doctest, feature = "axum"))]

@@ -7,12 +7,18 @@ use futures_util::future::BoxFuture;
 use http::Extensions;
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use tower_claim::StoreError;
-use tower_claim::store::FinishRequest;
-use tower_claim::transaction::{BeginError, CommitError, Lent, OpenTransaction, TransactionSlot};
+use tower_claim::store::{ClaimRequest, Claimed, FinishRequest};
+use tower_claim::transaction::{
+    BeginError, BeginWithClaim, CommitError, Lent, OpenTransaction, TransactionSlot,
+};
 use tower_claim_postgres::TransactionError;
+use tower_claim_postgres::statement::came_second;
 
 use crate::Claims;
 use crate::error::store_error;
+
+/// How many snapshots a claim is tried in, where each is older than what others committed meanwhile.
+const SNAPSHOTS: u32 = 4;
 
 /// Transactions for handlers behind an idempotency layer over `PostgresStore`: **rows and answer are committed
 /// together, or neither is**, and a run that was taken over commits nothing. Clones share the pool.
@@ -59,15 +65,16 @@ impl Transactions {
     /// How a transaction begins, `BEGIN` by default: `BEGIN ISOLATION LEVEL SERIALIZABLE`.
     ///
     /// At REPEATABLE READ and above a heartbeat between the first statement and the end spoils the transaction
-    /// (PostgreSQL says that another one came first): the request is answered 503 and may be repeated. Keep
-    /// the work below a third of the lease there.
+    /// (PostgreSQL says that another one came first): the request is answered 409 and may be repeated. Keep
+    /// the work below a third of the lease there, or claim inside the transaction, where no heartbeat is.
     #[must_use]
     pub fn begin_with(mut self, statement: &'static str) -> Self {
         self.begin = statement;
         self
     }
 
-    /// Begins the transaction of this run. The extensions are the request's.
+    /// Begins the transaction of this run; or hands over the one that the layer began, where it claims inside
+    /// (`IdempotencyBuilder::claim_inside`). The extensions are the request's.
     ///
     /// # Errors
     ///
@@ -79,13 +86,58 @@ impl Transactions {
     pub async fn begin(&self, extensions: &Extensions) -> Result<RunTransaction, BeginError> {
         let slot = extensions.get::<TransactionSlot>();
         let slot = slot.ok_or(BeginError::NoRun)?;
-        slot.is_free()?;
-        let begun = self.pool.begin_with(self.begin).await;
-        let open = Open {
-            transaction: begun.map_err(|error| BeginError::Store(store_error(None, error)))?,
-            claims: self.claims.clone(),
-        };
+        if let Some(claimed) = slot.pick_up()? {
+            return Ok(RunTransaction(claimed));
+        }
+        let open = self.open().await.map_err(BeginError::Store)?;
         Ok(RunTransaction(slot.lend(open)?))
+    }
+
+    async fn open(&self) -> Result<Open, StoreError> {
+        let begun = self.pool.begin_with(self.begin).await;
+        Ok(Open {
+            transaction: begun.map_err(|error| store_error(None, error))?,
+            claims: self.claims.clone(),
+        })
+    }
+
+    /// The claim is the first statement, so a transaction whose snapshot is older than another's commit begins anew.
+    async fn begin_and_claim(
+        &self,
+        request: ClaimRequest<'_>,
+        slot: &TransactionSlot,
+    ) -> Result<Claimed, StoreError> {
+        let mut tries = SNAPSHOTS;
+        loop {
+            tries -= 1;
+            let mut open = self.open().await?;
+            match self.claims.claim_in(&mut open.transaction, request).await {
+                Ok(Claimed::Granted(grant)) => {
+                    slot.lay_out(open).map_err(StoreError::unavailable)?;
+                    return Ok(Claimed::Granted(grant));
+                }
+                Ok(refused) => {
+                    let _ = open.transaction.rollback().await;
+                    return Ok(refused);
+                }
+                Err(TransactionError::Store(error)) if came_second(&error) && tries > 0 => {
+                    let _ = open.transaction.rollback().await;
+                }
+                Err(TransactionError::Store(error)) => return Err(error),
+                Err(error) => return Err(StoreError::unavailable(error)),
+            }
+        }
+    }
+}
+
+/// For `IdempotencyBuilder::claim_inside`.
+impl BeginWithClaim for Transactions {
+    fn begin_with_claim<'a>(
+        &'a self,
+        request: ClaimRequest<'a>,
+        slot: &'a TransactionSlot,
+    ) -> BoxFuture<'a, Result<Claimed, StoreError>> {
+        Box::pin(self.begin_and_claim(request, slot))
     }
 }
 
@@ -129,14 +181,23 @@ impl Open {
             let _ = self.transaction.rollback().await;
             return Err(match error {
                 TransactionError::Lost => CommitError::Lost,
+                TransactionError::Store(error) => not_committed(error),
                 error => CommitError::RolledBack(error.into()),
             });
         }
         let committed = self.transaction.commit().await;
         committed.map_err(|error| match store_error(Some(&owner.key), error) {
             error @ StoreError::Ambiguous(_) => CommitError::InDoubt(error.into()),
-            error => CommitError::RolledBack(error.into()),
+            error => not_committed(error),
         })
+    }
+}
+
+fn not_committed(error: StoreError) -> CommitError {
+    if came_second(&error) {
+        CommitError::CameSecond(error.into())
+    } else {
+        CommitError::RolledBack(error.into())
     }
 }
 

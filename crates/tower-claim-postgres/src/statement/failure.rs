@@ -2,9 +2,12 @@
 
 use std::fmt;
 
+use tower_claim::transaction::{Conflict, UniqueViolation};
 use tower_claim::{Key, StoreError};
 
 use super::ReadError;
+
+const CAME_SECOND: &str = "another transaction came first: run yours again";
 
 /// A refusal, and what mends it.
 #[derive(Debug)]
@@ -54,7 +57,7 @@ pub fn failure(
         },
         "TC002" => StoreError::Unsupported("a fencing token above 2^53 - 1: the floor is inflated"),
         "55P03" => advise("the record is locked by another transaction", source),
-        "40001" | "40P01" => advise("another transaction came first: run yours again", source),
+        "40001" | "40P01" => advise(CAME_SECOND, source),
         "25006" => advise(
             "the server takes no writes (a replica?): connect to the primary, e.g. with \
              target_session_attrs=read-write",
@@ -79,4 +82,36 @@ pub fn failure(
 
 fn advise(advice: &'static str, source: ReadError) -> StoreError {
     StoreError::unavailable(Advice { advice, source })
+}
+
+/// Whether the server refused because another transaction came first: the whole transaction may be run again.
+pub fn came_second(error: &StoreError) -> bool {
+    let StoreError::Unavailable(source) = error else {
+        return false;
+    };
+    let advice = source.downcast_ref::<Advice>();
+    advice.is_some_and(|advice| advice.advice == CAME_SECOND)
+}
+
+/// What the refusal of a statement of the user's means, by its SQLSTATE and the names that the server gives with it.
+pub fn conflict(
+    sqlstate: &str,
+    constraint: Option<&str>,
+    table: Option<&str>,
+    detail: Option<&str>,
+) -> Conflict {
+    match (sqlstate, constraint) {
+        ("23505", Some(constraint)) => {
+            let mut violation = UniqueViolation::new(constraint);
+            if let Some(table) = table {
+                violation = violation.with_table(table);
+            }
+            if let Some(detail) = detail {
+                violation = violation.with_detail(detail);
+            }
+            Conflict::UniqueViolation(violation)
+        }
+        ("40001" | "40P01", _) => Conflict::CameSecond,
+        _ => Conflict::Other,
+    }
 }

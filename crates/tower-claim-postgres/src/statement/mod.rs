@@ -35,7 +35,7 @@ use std::sync::Arc;
 
 pub use answer::{Columns, ReadError};
 pub use ask::Statements;
-pub use failure::failure;
+pub use failure::{came_second, conflict, failure};
 pub use param::Param;
 
 /// Fails, and so bars the commit of the transaction it is sent in: the server answers `COMMIT` by a rollback. To be
