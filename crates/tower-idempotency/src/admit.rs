@@ -5,6 +5,7 @@ use std::time::Duration;
 use tower_claim::store::{Busy, DoneRecord, Value};
 use tower_claim::{Attempt, Claim, Fingerprint, Key, Moment, Place, StoreError};
 
+use crate::inside::Hold;
 use crate::quota::{Counted, Seat, Tenant};
 use crate::record::Marker;
 use crate::reply::Reply;
@@ -25,8 +26,8 @@ pub enum OnBusy {
 
 /// What becomes of a request with a key.
 pub(crate) enum Admitted {
-    /// It runs, under this claim, in this place, so far on its way; and is counted, where tenants have quotas.
-    Run(Claim, Place, Way, Option<Seat>),
+    /// It runs, holding its key so, in this place, so far on its way; and is counted, where tenants have quotas.
+    Run(Hold, Place, Way, Option<Seat>),
     /// It runs without one: the store did not answer, and the layer is told to go on then.
     RunUnprotected,
     Answer(Reply),
@@ -110,7 +111,7 @@ impl Shared {
                     if let Some(follower) = &mut follower {
                         follower.follows(claim.token());
                     }
-                    return Admitted::Run(claim, place, way, seat);
+                    return Admitted::Run(Hold::Claim(claim), place, way, seat);
                 }
                 Asked::Refused(reply) => return Admitted::Answer(reply),
                 Asked::Told(told) => told,

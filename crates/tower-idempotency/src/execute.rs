@@ -129,20 +129,26 @@ where
     let mut inner = Some(inner);
     let mut waiting = None;
     let mut asking = Some(row.asks_the_store("claim"));
-    let admitted = shared.admit(
-        (entry.key, entry.tenant),
-        print,
-        upload.bytes().len(),
-        || {
-            inner = inner.take().map(Inner::idle);
-            asking = None;
-            waiting = Some(row.waits_for(entry.key));
-        },
-    );
-    let admitted = admitted.await;
+    let transaction = TransactionSlot::new();
+    let work = (entry.key, entry.tenant);
+    let admitted = match &shared.inside {
+        Some(inside) => {
+            let admitted = shared.admit_inside(inside, work, print, &transaction);
+            admitted.await
+        }
+        None => {
+            let before_wait = || {
+                inner = inner.take().map(Inner::idle);
+                asking = None;
+                waiting = Some(row.waits_for(entry.key));
+            };
+            let admitted = shared.admit(work, print, upload.bytes().len(), before_wait);
+            admitted.await
+        }
+    };
     drop((asking, waiting));
-    let (claim, place, way, seat) = match admitted {
-        Admitted::Run(claim, place, way, seat) => (claim, place, way, seat),
+    let (hold, place, way, seat) = match admitted {
+        Admitted::Run(hold, place, way, seat) => (hold, place, way, seat),
         Admitted::RunUnprotected => {
             let Some(inner) = inner else {
                 return refuse(shared.refused(Refusal::new(Code::StoreUnavailable)));
@@ -173,27 +179,26 @@ where
     };
     let permit = Arc::clone(&shared.in_flight).try_acquire_owned();
     let (Some(inner), Ok(permit)) = (inner, permit) else {
-        let _ = claim.release().await;
+        hold.release().await;
         return refuse(shared.refused(Refusal::new(Code::Overloaded)));
     };
 
     row.runs();
     shared.counters.runs.add();
-    if claim.took_over().is_some() {
+    if hold.took_over().is_some() {
         shared.counters.takeovers.add();
     }
-    let began = claim.took_over().map_or(Duration::ZERO, |run| run.since);
+    let began = hold.took_over().map_or(Duration::ZERO, |run| run.since);
     let first_seen = shared.clock().unix_time().saturating_sub(began);
     let outer = parts.extensions.get::<IdempotentRun>().cloned();
     let run = IdempotentRun::new(
         (entry.key, entry.business_key),
-        claim,
+        hold,
         shared.entry.layer,
         outer,
         way,
     );
     parts.extensions.insert(run.clone());
-    let transaction = TransactionSlot::new();
     parts.extensions.insert(transaction.clone());
     let lapsed = way.before().map(|before| LapsedRun {
         run: run.clone(),
@@ -202,6 +207,7 @@ where
         before,
     });
     let failed = upload.failed();
+    let asked = shared.existing.wants(&parts, || upload.shared_bytes());
     let request = Request::from_parts(parts, upload.into_body());
     let (answer, answered) = oneshot::channel();
     let open = OpenRun {
@@ -210,6 +216,7 @@ where
         print,
         run,
         transaction,
+        asked,
         upload: failed,
         responder: responder.clone(),
         row: row.clone(),

@@ -109,10 +109,12 @@ mod counts;
 mod derived;
 mod entry;
 mod execute;
+mod existing;
 mod fields;
 mod fingerprint;
 mod future;
 mod headers;
+mod inside;
 mod keep;
 mod known;
 mod layer;
@@ -149,6 +151,7 @@ pub use client::{
     IdempotencyKeyLayer, LogicalCall, NoRepeat, RepeatBody,
 };
 pub use counts::Counts;
+pub use existing::ExistingRow;
 pub use fields::RequestFields;
 pub use future::ResponseFuture;
 pub use layer::IdempotencyLayer;

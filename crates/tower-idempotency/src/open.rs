@@ -11,6 +11,8 @@ use tower_claim::transaction::TransactionSlot;
 use tower_claim::{Claim, Code, Fingerprint, Key, Refusal};
 
 use crate::body::UploadFailed;
+use crate::existing::Asked;
+use crate::inside::Hold;
 use crate::quota::Seat;
 use crate::record::{Head, Record};
 use crate::reply::{Reply, Responder, Status};
@@ -27,6 +29,8 @@ pub(crate) struct OpenRun {
     pub(crate) print: Fingerprint,
     pub(crate) run: IdempotentRun,
     pub(crate) transaction: TransactionSlot,
+    /// Where a hook may want to know.
+    pub(crate) asked: Option<Asked>,
     pub(crate) upload: UploadFailed,
     pub(crate) responder: Responder,
     pub(crate) row: Row,
@@ -48,6 +52,8 @@ pub(crate) enum Settled {
     Superseded,
     /// The handler's transaction was not committed, and will not be: nothing happened.
     RolledBack,
+    /// The same, and another transaction was in its way: run again it may be.
+    CameSecond,
     /// Nobody knows whether the handler's transaction was committed.
     Unknown,
 }
@@ -57,7 +63,7 @@ impl OpenRun {
     pub(crate) async fn finish(&self, record: Record) -> Settled {
         let counters = &self.shared.counters;
         let transaction = self.transaction.take();
-        let Some(claim) = self.run.end() else {
+        let Some(hold) = self.run.end() else {
             return Settled::Stands;
         };
         let (value, is_whole) = self.shared.seal_up(self.key, record);
@@ -74,7 +80,7 @@ impl OpenRun {
             Ok(None) => {}
             Ok(Some(transaction)) => {
                 let asking = self.row.asks_the_store("commit");
-                let settled = self.commit(claim, transaction, value).await;
+                let settled = self.commit(hold, transaction, value).await;
                 drop(asking);
                 if settled == Settled::Stands {
                     kept.add();
@@ -83,11 +89,21 @@ impl OpenRun {
                 return settled;
             }
             Err(still_lent) => {
-                let settled = self.lost_sight(claim, still_lent).await;
+                let settled = self.lost_sight(hold, still_lent).await;
                 self.count_what_stays(settled);
                 return settled;
             }
         }
+        let Hold::Claim(claim) = hold else {
+            let asking = self.row.asks_the_store("commit");
+            let settled = self.keep_alone(value).await;
+            drop(asking);
+            if settled == Settled::Stands {
+                kept.add();
+            }
+            self.count_what_stays(settled);
+            return settled;
+        };
         let asking = self.row.asks_the_store("finish");
         let finished = claim.finish(value, self.shared.retention).await;
         drop(asking);
@@ -122,7 +138,7 @@ impl OpenRun {
             Settled::Stands => seat.stays(self.shared.retention),
             Settled::Superseded => seat.superseded(),
             Settled::Unknown => seat.stays(self.shared.unfinished_keep),
-            Settled::RolledBack => self.count_given_back(seat),
+            Settled::RolledBack | Settled::CameSecond => self.count_given_back(seat),
         }
     }
 
@@ -138,8 +154,13 @@ impl OpenRun {
     /// Gives the key back. After the point of no return its outcome becomes unknown.
     pub(crate) async fn release(&self) -> Settled {
         self.roll_back().await;
-        if let Some(claim) = self.run.end() {
+        if let Some(hold) = self.run.end() {
             self.shared.counters.released.add();
+            let Hold::Claim(claim) = hold else {
+                let seat = self.seat.iter();
+                seat.for_each(|seat| self.count_given_back(seat));
+                return Settled::Stands;
+            };
             if self.run.mark_is_in_doubt() && self.is_marked_all_the_same(&claim).await {
                 self.give_back_marked(claim).await;
                 let keep = self.shared.terms.lease();
@@ -155,7 +176,7 @@ impl OpenRun {
 
     /// Nobody can tell what a run before this one came to: that is for an operator now.
     pub(crate) async fn give_up(&self) {
-        if let Some(claim) = self.run.end() {
+        if let Some(Hold::Claim(claim)) = self.run.end() {
             // A claim that is given back behind its mark is unknown. Without the mark it is free, and asks again.
             let _ = claim.point_of_no_return().await;
             let _ = claim.release().await;
@@ -201,6 +222,7 @@ impl OpenRun {
                 );
                 Some(self.shared.refused(refusal).into())
             }
+            Settled::CameSecond => Some(self.shared.refused(self.came_second()).into()),
             Settled::Unknown => Some(self.shared.unknown()),
         }
     }

@@ -20,7 +20,7 @@ use tower_claim::store::{Resolution, Value};
 use tower_claim::{Code, DynClaimAdmin, Key, Refusal, StoreError, Terms, Token};
 
 use crate::open::OpenRun;
-use crate::record::{self, Before, Head, Marker};
+use crate::record::{self, Before, Head, KeptResponse, Marker};
 use crate::reply::Reply;
 use crate::run::IdempotentRun;
 
@@ -164,6 +164,20 @@ pub(crate) async fn ask(open: &OpenRun, lapsed: LapsedRun) -> Option<Reply> {
 }
 
 async fn done(open: &OpenRun, response: Response<Bytes>) -> Reply {
+    match keep_made(open, response).await {
+        Ok(kept) => {
+            open.shared.counters.reconciled.add();
+            Reply::Reconciled(kept)
+        }
+        Err(instead) => instead,
+    }
+}
+
+/// Keeps an answer that a hook of the user's has made; as repeats will see it, or what is to be told instead.
+pub(crate) async fn keep_made(
+    open: &OpenRun,
+    response: Response<Bytes>,
+) -> Result<KeptResponse, Reply> {
     let (parts, body) = response.into_parts();
     let head: Head = open.head(&parts);
     let record = head.with_body([&body].into_iter(), None, &open.shared.headers);
@@ -175,12 +189,9 @@ async fn done(open: &OpenRun, response: Response<Bytes>) -> Reply {
         open.finish(record).await
     };
     match (open.instead(settled).await, told) {
-        (None, Ok(kept)) => {
-            open.shared.counters.reconciled.add();
-            Reply::Reconciled(kept)
-        }
-        (Some(instead), _) => instead,
-        (None, Err(_)) => open.after_loss().await,
+        (None, Ok(kept)) => Ok(kept),
+        (Some(instead), _) => Err(instead),
+        (None, Err(_)) => Err(open.after_loss().await),
     }
 }
 

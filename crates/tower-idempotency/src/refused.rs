@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 
-use tower_claim::{Code, NoPointOfNoReturn, Refusal};
+use tower_claim::{Code, NoPointOfNoReturn, Refusal, StoreError};
 
 /// There is no point of no return here: **the work must not begin**. Answer with it: the caller is told why, and a
 /// repeat finds out how it stands (with the feature `axum` it is a response; else see
@@ -19,13 +19,17 @@ impl PointRefused {
         &self.why
     }
 
-    /// The refusal to answer with: 409 `lease-lost` with the reason where the claim is lost, else 503
-    /// `store-unavailable`. Put [`NoEffect`](crate::NoEffect) into the response's extensions, so that a
+    /// The refusal to answer with: 409 `lease-lost` with the reason where the claim is lost; 500 `handler-panicked`
+    /// where there can be none, which is a mistake of the program
+    /// ([`claim_inside`](crate::IdempotencyBuilder::claim_inside)); else 503 `store-unavailable`. Put [`NoEffect`](crate::NoEffect) into the response's extensions, so that a
     /// repeat runs.
     pub fn to_refusal(&self) -> Refusal {
         match &self.why {
             NoPointOfNoReturn::Lost(loss) => {
                 Refusal::new(Code::LeaseLost).with_reason(loss.as_str())
+            }
+            NoPointOfNoReturn::Store(error @ StoreError::Unsupported(_)) => {
+                Refusal::new(Code::HandlerPanicked).with_detail(error.to_string())
             }
             _ => Refusal::new(Code::StoreUnavailable).with_detail(self.why.to_string()),
         }

@@ -34,6 +34,8 @@ pub(crate) enum Status {
     Reconciled,
     /// By its own run, which no claim protects: the store did not answer.
     Unprotected,
+    /// From a row that was there already.
+    Existing,
 }
 
 impl Status {
@@ -45,6 +47,7 @@ impl Status {
             Self::Rendered => "rendered",
             Self::Reconciled => "reconciled",
             Self::Unprotected => "unprotected",
+            Self::Existing => "existing",
         }
     }
 }
@@ -60,6 +63,8 @@ pub(crate) enum Reply {
     Rendered(KeptResponse),
     /// What a lapsed run came to.
     Reconciled(KeptResponse),
+    /// What a row that was there already stands for.
+    Existing(KeptResponse),
 }
 
 impl From<Code> for Reply {
@@ -105,6 +110,7 @@ impl Responder {
             Reply::Replay(kept) => self.replay(kept, Status::Replayed),
             Reply::Rendered(kept) => self.replay(kept, Status::Rendered),
             Reply::Reconciled(kept) => self.replay(kept, Status::Reconciled),
+            Reply::Existing(kept) => self.replay(kept, Status::Existing),
             Reply::NotKept(_) => self.refuse(&Refusal::new(Code::ResponseNotKept)),
         }
     }

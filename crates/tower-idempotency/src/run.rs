@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use tower_claim::http::BusinessKey;
 use tower_claim::store::TookOver;
-use tower_claim::{Claim, Fingerprint, Key, Loss, NoPointOfNoReturn, Token};
+use tower_claim::{Fingerprint, Key, Loss, NoPointOfNoReturn, Token};
 
+use crate::inside::Hold;
 use crate::layer::LayerId;
 use crate::refused::PointRefused;
 use crate::way::Way;
@@ -44,7 +45,7 @@ struct Inner {
     attempt: u32,
     took_over: Option<TookOver>,
     /// Gone when the run is over.
-    claim: Mutex<Option<Claim>>,
+    hold: Mutex<Option<Hold>>,
     /// A mark was sent.
     mark_sent: AtomicBool,
     /// And the store said yes.
@@ -57,7 +58,7 @@ struct Inner {
 impl IdempotentRun {
     pub(crate) fn new(
         (record, key): (Key, BusinessKey),
-        claim: Claim,
+        hold: Hold,
         layer: LayerId,
         outer: Option<IdempotentRun>,
         way: Way,
@@ -66,10 +67,10 @@ impl IdempotentRun {
             inner: Arc::new(Inner {
                 record,
                 key,
-                token: claim.token(),
-                attempt: claim.attempt().saturating_add(way.runs_before),
-                took_over: claim.took_over().cloned(),
-                claim: Mutex::new(Some(claim)),
+                token: hold.token(),
+                attempt: hold.attempt().saturating_add(way.runs_before),
+                took_over: hold.took_over().cloned(),
+                hold: Mutex::new(Some(hold)),
                 mark_sent: AtomicBool::new(false),
                 marked: AtomicBool::new(false),
                 layer,
@@ -108,7 +109,7 @@ impl IdempotentRun {
     ///
     /// How it was lost; [`Loss::Ended`] when the run is over.
     pub fn check(&self) -> Result<(), Loss> {
-        self.claim().map_or(Err(Loss::Ended), |claim| claim.check())
+        self.hold().map_or(Err(Loss::Ended), |hold| hold.check())
     }
 
     /// How long the claim is held from now on if nothing is renewed any more; zero when it is lost, or the run over. A
@@ -152,7 +153,7 @@ impl IdempotentRun {
     /// Resolves when the claim is lost. The handler is *not* stopped then: stop by yourself where that is
     /// safe. A run that is over resolves at once.
     pub fn lost(&self) -> impl Future<Output = Loss> + Send + 'static + use<> {
-        let lost = self.claim().map(|claim| claim.lost());
+        let lost = self.hold().map(|hold| hold.lost());
         async move {
             match lost {
                 Some(lost) => lost.await,
@@ -165,15 +166,15 @@ impl IdempotentRun {
     /// [`Renewal::Progress`](tower_claim::Renewal::Progress) the claim is renewed only while this is called,
     /// or while the frames of the response come.
     pub fn progress(&self, progress: u64) {
-        if let Some(claim) = self.claim() {
-            claim.progress(progress);
+        if let Some(hold) = self.hold() {
+            hold.progress(progress);
         }
     }
 
     /// A frame of the response came.
     pub(crate) fn touch(&self) {
-        if let Some(claim) = self.claim() {
-            claim.touch();
+        if let Some(hold) = self.hold() {
+            hold.touch();
         }
     }
 
@@ -187,25 +188,28 @@ impl IdempotentRun {
     ///
     /// # Errors
     ///
-    /// [`PointRefused`] when the claim is lost, when the store does not answer clearly, or when its
-    /// engine may forget what it answered. The work must not begin then: answer with the error, and a repeat
+    /// [`PointRefused`] when the claim is lost, when the store does not answer clearly, when its
+    /// engine may forget what it answered, or when the claim is [inside](crate::IdempotencyBuilder::claim_inside) a
+    /// transaction, where a crash leaves no mark. The work must not begin then: answer with the error, and a repeat
     /// runs; where the answer was lost and the mark is in the record all the same, after one lease.
     ///
     /// # Cancellation
     ///
     /// After a drop the mark may or may not be in the record.
     pub async fn point_of_no_return(&self) -> Result<(), PointRefused> {
-        let Some(claim) = self.claim() else {
+        let Some(hold) = self.hold() else {
             return Err(NoPointOfNoReturn::Lost(Loss::Ended).into());
         };
         if self.inner.way.asks() {
             // Whatever becomes of this run, the hook is asked before another: nothing has to be marked for that.
-            claim.check().map_err(NoPointOfNoReturn::Lost)?;
+            hold.check().map_err(NoPointOfNoReturn::Lost)?;
             self.inner.marked.store(true, Ordering::Release);
             return Ok(());
         }
-        self.inner.mark_sent.store(true, Ordering::Release);
-        claim.point_of_no_return().await?;
+        if let Hold::Claim(_) = hold {
+            self.inner.mark_sent.store(true, Ordering::Release);
+        }
+        hold.point_of_no_return().await?;
         self.inner.marked.store(true, Ordering::Release);
         Ok(())
     }
@@ -236,17 +240,19 @@ impl IdempotentRun {
     }
 
     /// Ends the run: the claim goes to who settles it. Clones that a handler left behind cannot hold it up.
-    pub(crate) fn end(&self) -> Option<Claim> {
-        self.lock().take()
+    pub(crate) fn end(&self) -> Option<Hold> {
+        let hold = self.lock().take();
+        hold.iter().for_each(Hold::end);
+        hold
     }
 
-    fn claim(&self) -> Option<Claim> {
+    fn hold(&self) -> Option<Hold> {
         self.lock().clone()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Claim>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Hold>> {
         self.inner
-            .claim
+            .hold
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }

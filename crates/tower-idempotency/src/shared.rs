@@ -15,8 +15,10 @@ use tower_claim::{Clock, Detached, Keeper, Key, Refusal, Terms};
 use crate::admit::OnBusy;
 use crate::counts::Counters;
 use crate::entry::{Entry, EntryRules, Sight};
+use crate::existing::ExistingRows;
 use crate::fingerprint::Secret;
 use crate::headers::HeaderRules;
+use crate::inside::ClaimInside;
 use crate::outcome::OutcomeRules;
 use crate::quota::Quotas;
 use crate::reconcile::Reconcile;
@@ -56,6 +58,9 @@ pub(crate) struct Shared {
     pub(crate) sealer: Option<Sealer>,
     pub(crate) on_not_kept: Option<OnNotKept>,
     pub(crate) reconcile: Option<Reconcile>,
+    /// Where claims are made inside the user's transactions.
+    pub(crate) inside: Option<ClaimInside>,
+    pub(crate) existing: ExistingRows,
     pub(crate) render: Option<RenderRefusal>,
     pub(crate) detached: Detached,
     pub(crate) max_in_flight: usize,

@@ -1,13 +1,35 @@
 //! A run whose handler works in a transaction of the user's: its outcome is committed with the work.
 
-use std::pin::pin;
+use std::time::Duration;
 
-use futures_util::future::{BoxFuture, Either, select};
-use tower_claim::store::{FinishRequest, Value};
-use tower_claim::transaction::{CommitError, NotLent, OpenTransaction, StillLent};
-use tower_claim::{Claim, Finishing, Settled as InTheEnd};
+use tower_claim::store::{FinishRequest, Owner, Release, ReleaseRequest, State, Value};
+use tower_claim::transaction::{
+    CommitError, Conflict, NotLent, OpenTransaction, StillLent, TransactionSlot,
+};
+use tower_claim::{Finishing, Settled as InTheEnd};
 
+use crate::inside::{Begun, Hold};
 use crate::open::{OpenRun, Settled};
+
+/// How long between two looks at a commit that was not answered.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// How a claim ends in its transaction.
+enum Ending {
+    /// It was made outside: the keeper knows how to find out, and gives back what was not committed.
+    Outside(Finishing),
+    /// It was made inside, and is gone with it.
+    Inside(Owner),
+}
+
+impl Ending {
+    fn owner(&self) -> Owner {
+        match self {
+            Self::Outside(finishing) => finishing.owner(),
+            Self::Inside(owner) => *owner,
+        }
+    }
+}
 
 impl OpenRun {
     /// Whether the handler took a transaction: then nothing of its answer may go out before the commit.
@@ -20,62 +42,155 @@ impl OpenRun {
     pub(crate) async fn roll_back(&self) {
         if let Ok(Some(transaction)) = self.transaction.take() {
             // Where the server does not answer, the drop closes the connection: it rolls back by itself.
-            self.in_time(transaction.roll_back()).await;
+            self.shared.in_time(transaction.roll_back()).await;
         }
     }
 
     /// Commits the outcome with the work.
     pub(crate) async fn commit(
         &self,
-        claim: Claim,
+        hold: Hold,
         transaction: Box<dyn OpenTransaction>,
         value: Value,
     ) -> Settled {
-        let Ok(finishing) = claim.begin_finish() else {
-            self.in_time(transaction.roll_back()).await;
-            return self.rolled_back();
+        let ending = match hold {
+            Hold::Inside(inside) => Ending::Inside(inside.owner),
+            Hold::Claim(claim) => match claim.begin_finish() {
+                Ok(finishing) => Ending::Outside(finishing),
+                Err(_) => {
+                    self.shared.in_time(transaction.roll_back()).await;
+                    return self.rolled_back();
+                }
+            },
         };
         let finish = FinishRequest {
-            owner: finishing.owner(),
+            owner: ending.owner(),
             value,
             keep: self.shared.retention,
         };
-        match self.in_time(transaction.commit_with(finish)).await {
+        match self.shared.in_time(transaction.commit_with(finish)).await {
             Some(Ok(())) => {
-                finishing.committed();
+                if let Ending::Outside(finishing) = ending {
+                    finishing.committed();
+                }
                 Settled::Stands
             }
             Some(Err(CommitError::Lost)) => {
                 self.shared.counters.superseded.add();
                 Settled::Superseded
             }
-            Some(Err(CommitError::RolledBack(_error))) => {
-                #[cfg(feature = "tracing")]
-                tracing::warn!(
-                    key = self.key.prefix(),
-                    error = &*_error as &dyn std::error::Error,
-                    "a handler's transaction was not committed",
-                );
-                self.ask(finishing).await
+            Some(Err(CommitError::CameSecond(error))) => {
+                self.was_not_committed(&*error);
+                let settled = match ending {
+                    Ending::Outside(_) => self.ask(ending).await,
+                    // The server has said so: nothing is left to be asked about.
+                    Ending::Inside(_) => self.rolled_back(),
+                };
+                match settled {
+                    Settled::RolledBack => Settled::CameSecond,
+                    settled => settled,
+                }
             }
-            Some(Err(_)) | None => self.ask(finishing).await,
+            Some(Err(CommitError::RolledBack(error))) => {
+                self.was_not_committed(&*error);
+                self.ask(ending).await
+            }
+            Some(Err(_)) | None => self.ask(ending).await,
         }
     }
 
+    /// Keeps the outcome of a run whose claim was inside of a transaction that was rolled back: the answer alone, in
+    /// another one that claims the key anew.
+    pub(crate) async fn keep_alone(&self, value: Value) -> Settled {
+        let Some(inside) = &self.shared.inside else {
+            return Settled::RolledBack;
+        };
+        let slot = TransactionSlot::new();
+        let claimed = self
+            .shared
+            .claim_inside(inside, self.key, self.print, &slot)
+            .await;
+        match claimed {
+            Ok(Begun::Granted(hold)) => match slot.take() {
+                Ok(Some(transaction)) => self.commit(Hold::Inside(hold), transaction, value).await,
+                _ => self.rolled_back(),
+            },
+            // A repeat ran in between, or runs. Nothing of this run is left, so there is one answer: the other's.
+            Ok(Begun::Refused(_)) => {
+                self.shared.counters.superseded.add();
+                Settled::Superseded
+            }
+            Err(error) => {
+                self.was_not_committed(&error);
+                self.rolled_back()
+            }
+        }
+    }
+
+    fn was_not_committed(&self, _error: &(dyn std::error::Error + 'static)) {
+        #[cfg(feature = "tracing")]
+        tracing::warn!(
+            key = self.key.prefix(),
+            error = _error,
+            "a handler's transaction was not committed",
+        );
+    }
+
     /// The record tells. Where nothing was committed, the key is free when this has answered.
-    async fn ask(&self, finishing: Finishing) -> Settled {
-        match finishing.in_doubt().await {
-            Ok(InTheEnd::Committed) => Settled::Stands,
-            Ok(InTheEnd::RolledBack) => self.rolled_back(),
-            Ok(_) | Err(_) => Settled::Unknown,
+    async fn ask(&self, ending: Ending) -> Settled {
+        let settled = match ending {
+            Ending::Outside(finishing) => finishing.in_doubt().await.ok(),
+            Ending::Inside(owner) => self.ask_inside(owner).await,
+        };
+        match settled {
+            Some(InTheEnd::Committed) => Settled::Stands,
+            Some(InTheEnd::RolledBack) => self.rolled_back(),
+            _ => Settled::Unknown,
+        }
+    }
+
+    /// Asks by a release over another connection: one that is answered has seen the end of the transaction. `None`
+    /// where it has not ended within one lease.
+    async fn ask_inside(&self, owner: Owner) -> Option<InTheEnd> {
+        let (clock, store) = (self.shared.clock(), self.shared.keeper.store());
+        let until = clock.now() + self.shared.terms.lease();
+        loop {
+            let release = store.dyn_release(ReleaseRequest {
+                key: owner.key,
+                nonce: owner.nonce,
+                token: Some(owner.token),
+                not_after: store.dyn_now().saturating_add(self.shared.terms.lease()),
+            });
+            let seen = match self.shared.in_time(release).await? {
+                Ok(Release::Released) => return Some(InTheEnd::RolledBack),
+                Ok(_) => self.shared.in_time(store.dyn_peek(owner.key)).await?,
+                Err(error) => Err(error),
+            };
+            if let Ok(record) = seen {
+                let is_ours = record.is_some_and(|record| {
+                    record.state == State::Done
+                        && record.nonce == owner.nonce
+                        && record.token == owner.token
+                });
+                return Some(if is_ours {
+                    InTheEnd::Committed
+                } else {
+                    InTheEnd::RolledBack
+                });
+            }
+            let next = clock.now() + LOOK_AGAIN;
+            if next >= until {
+                return None;
+            }
+            clock.sleep_until(next).await;
         }
     }
 
     /// Something that the handler left behind has its transaction: nobody can commit that any more.
-    pub(crate) async fn lost_sight(&self, claim: Claim, _why: StillLent) -> Settled {
+    pub(crate) async fn lost_sight(&self, hold: Hold, _why: StillLent) -> Settled {
         #[cfg(feature = "tracing")]
         tracing::error!(key = self.key.prefix(), "{_why}");
-        let _ = claim.release().await;
+        hold.release().await;
         self.rolled_back()
     }
 
@@ -89,13 +204,9 @@ impl OpenRun {
         }
     }
 
-    /// `None` where there is no answer within one lease.
-    async fn in_time<T>(&self, work: BoxFuture<'static, T>) -> Option<T> {
-        let clock = self.shared.clock();
-        let late = clock.sleep_until(clock.now() + self.shared.terms.lease());
-        match select(work, pin!(late)).await {
-            Either::Left((answer, _)) => Some(answer),
-            Either::Right(_) => None,
-        }
+    /// What the caller of a run is told that may be tried again.
+    pub(crate) fn came_second(&self) -> tower_claim::Refusal {
+        let refusal = Conflict::CameSecond.to_refusal();
+        refusal.unwrap_or_else(|| tower_claim::Refusal::new(tower_claim::Code::InProgress))
     }
 }

@@ -14,6 +14,7 @@ use crate::counts::Counters;
 use crate::derived::Derived;
 use crate::entry::Source;
 use crate::fingerprint::{BodyRules, Bound, Secret};
+use crate::inside::ClaimInside;
 use crate::layer::{IdempotencyLayer, LABEL, RECONCILE_LABEL};
 use crate::quota::{Limits, Quotas, RECORD_BYTES, Tenants};
 use crate::reconcile::Reconcile;
@@ -98,6 +99,7 @@ impl IdempotencyBuilder {
         }
         self.check_quota()?;
         self.check_keys()?;
+        self.check_inside()?;
         self.check_fingerprint()?;
         let meter = self.meter();
         let store = meter.watch_over(Arc::clone(&self.store), Arc::clone(&self.clock));
@@ -251,6 +253,10 @@ impl IdempotencyBuilder {
             let clock = Arc::clone(&self.clock);
             Arc::new(Quotas::new(self.quota, linger, clock, tenants))
         });
+        let inside = self.inside.map(|begin| ClaimInside {
+            begin,
+            entropy: Arc::clone(&self.entropy),
+        });
         let running = Arc::new(Running::new(Arc::clone(&self.clock), meter.clone()));
         let followers = Followers::new(self.waits, &keeper);
         IdempotencyLayer::of(Shared {
@@ -274,6 +280,8 @@ impl IdempotencyBuilder {
             sealer: seal::sealer(self.seal, self.entropy),
             on_not_kept: self.on_not_kept,
             reconcile,
+            inside,
+            existing: self.existing,
             render: self.render,
             detached: self.detached.with_clock(self.clock),
             max_in_flight: self.max_in_flight,

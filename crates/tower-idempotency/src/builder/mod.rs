@@ -6,6 +6,7 @@ mod keys;
 mod lapse;
 mod quota;
 mod responses;
+mod transaction;
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderName, Response};
 use tower_claim::http::{Gate, KeySource, KeySyntax, RenderRefusal};
+use tower_claim::transaction::BeginWithClaim;
 use tower_claim::{
     Carry, Clock, Detached, DynClaimStore, Entropy, LapsePolicy, Namespace, OsEntropy, Refusal,
     Renewal, RunOn, SystemClock, Terms,
@@ -22,6 +24,7 @@ use tower_claim::{
 use crate::admit::OnBusy;
 use crate::derived::Window;
 use crate::entry::{EntryRules, Source};
+use crate::existing::ExistingRows;
 use crate::fields::RequestFields;
 use crate::fingerprint::{BodyRules, Bound};
 use crate::headers::HeaderRules;
@@ -97,6 +100,8 @@ pub struct IdempotencyBuilder {
     seal: Option<Ring>,
     on_not_kept: Option<OnNotKept>,
     reconcile: Option<ReconcileBy>,
+    inside: Option<Arc<dyn BeginWithClaim>>,
+    existing: ExistingRows,
     render: Option<RenderRefusal>,
     detached: Detached,
 }
@@ -157,6 +162,8 @@ impl IdempotencyBuilder {
             seal: None,
             on_not_kept: None,
             reconcile: None,
+            inside: None,
+            existing: ExistingRows::default(),
             render: None,
             detached: Detached::new(),
         }

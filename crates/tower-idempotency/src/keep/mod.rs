@@ -24,6 +24,7 @@ use tower_claim::Renewal;
 
 use crate::body::{Fed, Feed, ResponseBody};
 use crate::execute::Answer;
+use crate::existing;
 use crate::open::{OpenRun, Settled};
 use crate::outcome::{Outcome, Verdict};
 use crate::record::Head;
@@ -38,6 +39,10 @@ pub(crate) async fn settle<R, E>(
     R: Body<Data = Bytes> + Send + 'static,
     R::Error: Send,
 {
+    if let Some(reply) = existing::answer(&open, response.extensions()).await {
+        let _ = answer.send(Ok(open.responder.respond(reply)));
+        return;
+    }
     let (mut parts, body) = response.into_parts();
     let verdict = by_head(&open, &parts);
     let length = known_length(&parts, &body);

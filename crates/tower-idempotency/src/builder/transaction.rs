@@ -1,0 +1,112 @@
+//! What a database does for the layer: claims inside the user's transaction, rows that are there already.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Response;
+use tower_claim::transaction::BeginWithClaim;
+use tower_claim::{ConfigError, LapsePolicy};
+
+use super::IdempotencyBuilder;
+use crate::admit::OnBusy;
+use crate::existing::ExistingRow;
+
+impl IdempotencyBuilder {
+    /// Claims inside the user's transaction: claim, the handler's rows and the answer are one transaction, with one
+    /// commit. Default: the claim is made outside, where others see it, and only the answer is committed with the
+    /// rows. The handler is the same: it takes its transaction from the same `Transactions` (of tower-claim-sqlx or
+    /// tower-claim-postgres), which is to be given here, too.
+    ///
+    /// No lease runs, no heartbeat is sent, and **a crash leaves nothing at all**: a repeat runs as soon as the
+    /// database has noticed. A repeat of a request that is going is refused 409 `in-progress` and never waits for the
+    /// row. What is paid for it is in the table of the [crate's docs](crate#which-postgresql-mode): a connection of the
+    /// pool for the whole of each run and for each replay, and:
+    ///
+    /// - a running request is seen by nobody: [`KeyLookup`](crate::KeyLookup) does not know it, and another payload
+    ///   under its key is refused as in progress, not as reused;
+    /// - repeats cannot wait for it: [`OnBusy::Wait`] is refused when the layer is built;
+    /// - there is no [point of no return](crate::IdempotentRun::point_of_no_return) and nothing lapses:
+    ///   [`LapsePolicy::Hold`] and [`reconcile`](Self::reconcile) are refused as well.
+    ///
+    /// The layer's store must be the one of the same tables. It is asked only where the answer to a commit is missing.
+    ///
+    /// ```no_run
+    /// # fn example(
+    /// #     store: impl tower_claim::ClaimStore,
+    /// #     transactions: impl tower_claim::transaction::BeginWithClaim,
+    /// # ) -> Result<(), tower_claim::ConfigError> {
+    /// use tower_idempotency::IdempotencyLayer;
+    ///
+    /// let layer = IdempotencyLayer::builder(store).claim_inside(transactions).build()?;
+    /// # let _ = layer;
+    /// # Ok(()) }
+    /// ```
+    pub fn claim_inside(mut self, transactions: impl BeginWithClaim) -> Self {
+        self.inside = Some(Arc::new(transactions));
+        self
+    }
+
+    /// Answers for a row that is there already: when the database refuses a handler's row by this unique constraint or
+    /// index, the hook makes the answer of the row that is there. The answer is kept and replayed like any other.
+    /// Default: none, and the handler's own error is the answer. For several constraints, several calls.
+    ///
+    /// The claim stops what comes twice under one key. The index stops the rest: one intent under two keys, and, where
+    /// rows are written outside of the layer's transaction, a run that died between its row and its record.
+    ///
+    /// The handler says so by an error: `WorkError` of tower-claim-sqlx or tower-claim-postgres, which `?` makes, or a
+    /// [`UniqueViolation`](tower_claim::transaction::UniqueViolation) in the extensions of its response. What it wrote
+    /// in its transaction is rolled back before the hook is asked, so the hook sees what others have committed, and no
+    /// connection is held meanwhile. `None`, a panic, and a claim that ends meanwhile: the handler's own error is the
+    /// answer.
+    ///
+    /// ```
+    /// use http::Response;
+    /// use tower_claim::MemoryStore;
+    /// use tower_idempotency::IdempotencyLayer;
+    ///
+    /// # async fn order_of(reference: &str) -> Option<u32> { None }
+    /// let layer = IdempotencyLayer::builder(MemoryStore::new())
+    ///     .on_unique_violation("orders_reference_key", |row| async move {
+    ///         let reference = row.request().headers.get("x-reference")?.to_str().ok()?;
+    ///         let order = order_of(reference).await?;
+    ///         Some(Response::new(format!("order {order}").into()))
+    ///     })
+    ///     .build()?;
+    /// # let _ = layer;
+    /// # Ok::<(), tower_claim::ConfigError>(())
+    /// ```
+    pub fn on_unique_violation<F>(
+        mut self,
+        constraint: impl Into<String>,
+        hook: impl Fn(ExistingRow) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Option<Response<Bytes>>> + Send + 'static,
+    {
+        self.existing.add(constraint.into(), hook);
+        self
+    }
+
+    pub(super) fn check_inside(&self) -> Result<(), ConfigError> {
+        if self.inside.is_none() {
+            return Ok(());
+        }
+        let wrong = |setting, text: &str| Err(ConfigError::new(setting, text.to_owned()));
+        if let OnBusy::Wait(_) = self.on_busy {
+            return wrong(
+                "on_busy",
+                "a claim inside a transaction cannot be watched from outside: use OnBusy::Reject, or leave \
+                 `claim_inside` out",
+            );
+        }
+        if self.reconcile.is_some() || self.on_lapse != LapsePolicy::TakeOver {
+            return wrong(
+                "claim_inside",
+                "nothing lapses inside a transaction, and a crash leaves nothing to ask about: leave `on_lapse` and \
+                 `reconcile` out, or `claim_inside`",
+            );
+        }
+        Ok(())
+    }
+}

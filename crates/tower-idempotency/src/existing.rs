@@ -1,0 +1,123 @@
+//! A row that is there already: the database refused another by a unique index, and a hook of the user's knows what
+//! that means. The last backstop behind the claim, for where a request comes under two keys, or a run before this one
+//! died between its row and its record.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use http::request::Parts;
+use http::{Extensions, Response};
+use tower_claim::transaction::UniqueViolation;
+
+use crate::open::OpenRun;
+use crate::reconcile::keep_made;
+use crate::reply::Reply;
+use crate::run::IdempotentRun;
+
+/// A run whose row was refused, because another is there already.
+#[derive(Debug)]
+pub struct ExistingRow {
+    violation: UniqueViolation,
+    run: IdempotentRun,
+    asked: Asked,
+}
+
+impl ExistingRow {
+    /// What the database said: the constraint's name, perhaps the table's.
+    pub fn violation(&self) -> &UniqueViolation {
+        &self.violation
+    }
+
+    /// The run, which holds its key yet unless its claim was [inside](crate::IdempotencyBuilder::claim_inside) the
+    /// transaction.
+    pub fn run(&self) -> &IdempotentRun {
+        &self.run
+    }
+
+    /// The head of the request.
+    pub fn request(&self) -> &Parts {
+        &self.asked.parts
+    }
+
+    /// Its body; `None` where uploads [are streamed](crate::IdempotencyBuilder::stream_uploads).
+    pub fn body(&self) -> Option<&Bytes> {
+        self.asked.body.as_ref()
+    }
+}
+
+/// The request, for a hook.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    parts: Parts,
+    body: Option<Bytes>,
+}
+
+type Hook = Arc<dyn Fn(ExistingRow) -> BoxFuture<'static, Option<Response<Bytes>>> + Send + Sync>;
+
+/// The hooks by the names of their constraints.
+#[derive(Clone, Default)]
+pub(crate) struct ExistingRows(HashMap<String, Hook>);
+
+impl ExistingRows {
+    pub(crate) fn add<F>(
+        &mut self,
+        constraint: String,
+        hook: impl Fn(ExistingRow) -> F + Send + Sync + 'static,
+    ) where
+        F: Future<Output = Option<Response<Bytes>>> + Send + 'static,
+    {
+        let hook: Hook = Arc::new(move |row| Box::pin(hook(row)));
+        self.0.insert(constraint, hook);
+    }
+
+    /// What a hook may want to see of a request, if there is one.
+    pub(crate) fn wants(&self, parts: &Parts, body: impl Fn() -> Option<Bytes>) -> Option<Asked> {
+        (!self.0.is_empty()).then(|| Asked {
+            parts: parts.clone(),
+            body: body(),
+        })
+    }
+}
+
+impl fmt::Debug for ExistingRows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+/// The answer in the place of a handler's that failed by a unique index; `None` where the handler's own counts. What
+/// it wrote is rolled back first: the row is there to be seen then, and no connection is held.
+pub(crate) async fn answer(open: &OpenRun, said: &Extensions) -> Option<Reply> {
+    let violation = said.get::<UniqueViolation>()?;
+    let hook = open.shared.existing.0.get(violation.constraint())?;
+    let row = ExistingRow {
+        violation: violation.clone(),
+        run: open.run.clone(),
+        asked: open.asked.clone()?,
+    };
+    open.roll_back().await;
+    // The call itself may panic, too.
+    let asked = AssertUnwindSafe(async move { hook(row).await }).catch_unwind();
+    let answered = tokio::select! {
+        biased;
+        answered = asked => answered,
+        _ = async { open.run.lost().await } => return None,
+    };
+    let response = match answered {
+        Ok(response) => response?,
+        Err(_panic) => {
+            open.shared.counters.panics.add();
+            return None;
+        }
+    };
+    Some(match keep_made(open, response).await {
+        Ok(kept) => Reply::Existing(kept),
+        Err(instead) => instead,
+    })
+}
