@@ -11,7 +11,7 @@ use tokio_postgres::NoTls;
 use tower_claim_postgres::{RunTransaction, Transactions};
 
 use super::laws::{Answer, send};
-use super::{SECOND, Shop};
+use super::{Mode, SECOND, Shop, TOGETHER};
 
 /// One connection: whatever a run leaves open, the next one meets.
 fn pool(shop: &Shop) -> Pool {
@@ -23,20 +23,28 @@ fn pool(shop: &Shop) -> Pool {
     pool.expect("good settings")
 }
 
+pub fn transactions(shop: &Shop) -> Transactions {
+    Transactions::new(shop.store.clone(), pool(shop))
+}
+
 async fn insert(tx: &RunTransaction) {
     let row = "insert into orders (key, item) values ('key', 'tea')";
     tx.execute(row, &[]).await.expect("a row");
 }
 
 /// Sends twice what is answered so: the first time, and the second.
-async fn twice(shop: &Shop, answers: [fn() -> Response; 2]) -> [Answer; 2] {
+async fn twice(shop: &Shop, mode: Mode, answers: [fn() -> Response; 2]) -> [Answer; 2] {
     let ran = Arc::new(AtomicU32::new(0));
     let handler = async move |tx: RunTransaction| {
         insert(&tx).await;
         answers[ran.fetch_add(1, Ordering::Relaxed) as usize]()
     };
-    let transactions = Transactions::new(shop.store.clone(), pool(shop));
-    let layer = shop.layer().build().expect("good settings");
+    let transactions = transactions(shop);
+    let layer = match mode {
+        Mode::Inside => shop.layer().claim_inside(transactions.clone()),
+        _ => shop.layer(),
+    };
+    let layer = layer.build().expect("good settings");
     let app = axum::Router::new().route("/orders", post(handler).layer(layer));
     let app = app.with_state(transactions);
     [send(&app, "key").await, send(&app, "key").await]
@@ -48,35 +56,41 @@ fn done() -> Response {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_and_answer_are_committed_together() {
-    let shop = Shop::open().await;
-    let [first, again] = twice(&shop, [done, done]).await;
-    assert_eq!((first.status, first.replayed), (StatusCode::OK, false));
-    assert!(again.replayed && again.body == "done");
-    assert_eq!(shop.rows().await, ["key"]);
+    for mode in TOGETHER {
+        let shop = Shop::open().await;
+        let [first, again] = twice(&shop, mode, [done, done]).await;
+        assert_eq!((first.status, first.replayed), (StatusCode::OK, false));
+        assert!(again.replayed && again.body == "done");
+        assert_eq!(shop.rows().await, ["key"]);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_is_kept_without_its_rows() {
-    let shop = Shop::open().await;
-    let refuse = || StatusCode::CONFLICT.into_response();
-    let [first, again] = twice(&shop, [refuse, done]).await;
-    assert_eq!(
-        (first.status, again.status),
-        (StatusCode::CONFLICT, StatusCode::CONFLICT)
-    );
-    assert!(again.replayed && shop.rows().await.is_empty());
+    for mode in TOGETHER {
+        let shop = Shop::open().await;
+        let refuse = || StatusCode::CONFLICT.into_response();
+        let [first, again] = twice(&shop, mode, [refuse, done]).await;
+        assert_eq!(
+            (first.status, again.status),
+            (StatusCode::CONFLICT, StatusCode::CONFLICT)
+        );
+        assert!(again.replayed && shop.rows().await.is_empty());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failures_and_panics_leave_no_rows_and_a_clean_connection() {
     let fail: fn() -> Response = || StatusCode::BAD_GATEWAY.into_response();
     let panic: fn() -> Response = || panic!("the handler panics");
-    for first in [fail, panic] {
-        let shop = Shop::open().await;
-        let [first, again] = twice(&shop, [first, done]).await;
-        assert!(first.status.is_server_error());
-        assert_eq!((again.body.as_str(), again.replayed), ("done", false));
-        assert_eq!(shop.rows().await, ["key"], "of the second run only");
+    for mode in TOGETHER {
+        for first in [fail, panic] {
+            let shop = Shop::open().await;
+            let [first, again] = twice(&shop, mode, [first, done]).await;
+            assert!(first.status.is_server_error());
+            assert_eq!((again.body.as_str(), again.replayed), ("done", false));
+            assert_eq!(shop.rows().await, ["key"], "of the second run only");
+        }
     }
 }
 

@@ -1,191 +1,242 @@
-//! A shop that is killed at any point between claim and answer: as many orders as keys, always.
+//! A shop that is killed or paused at any point between claim and answer.
 
-use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
 use std::pin::pin;
-use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
+use axum::http::StatusCode;
 use futures_util::StreamExt;
-use futures_util::future::{Either, join_all, select};
-use http::StatusCode;
-use rustix::process::{Pid, Signal, kill_process};
-use system_tests::client::post;
-use system_tests::servers::{Leash, PgBouncer};
+use futures_util::future::{Either, select};
+use system_tests::servers::PgBouncer;
 
-use super::{SECOND, Shop, until};
+use super::victim::Victim;
+use super::{Mode, SECOND, Shop, TOGETHER, until};
 
 /// Requests under way when their process is killed.
 const ABORTED: usize = 500;
 /// Of these at each kill.
 const AT_ONCE: usize = 25;
-const URL: &str = "SHOP_URL";
-const SCHEMA: &str = "SHOP_SCHEMA";
-/// Where its claims go by another way.
-const STORE_URL: &str = "SHOP_STORE_URL";
-const VICTIM: &str = "in_transaction::crash::the_shop_to_be_killed";
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "the other process of a test"]
-async fn the_shop_to_be_killed() {
-    let (Ok(url), Ok(schema)) = (std::env::var(URL), std::env::var(SCHEMA)) else {
-        return;
-    };
-    let mut shop = Shop::at(url, schema.clone()).await;
-    if let Ok(url) = std::env::var(STORE_URL) {
-        shop.store = super::store(&url, &schema).await;
-    }
-    let app = shop.orders(shop.layer().lease(SECOND));
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
-    let listener = listener.expect("a port");
-    println!("\nat {}", listener.local_addr().expect("bound"));
-    axum::serve(listener, app).await.expect("it serves");
-}
 
 fn some_keys(name: &str) -> Vec<String> {
     (0..AT_ONCE).map(|n| format!("{name}-{n}")).collect()
 }
 
-/// A shop in a process of its own.
-struct Victim {
-    /// Also where the test fails.
-    _leash: Leash,
-    process: Child,
-    address: SocketAddr,
+/// What is left when so many requests were cut off and repeated.
+struct Left {
+    /// How often each key was ordered.
+    orders: BTreeMap<String, usize>,
+    /// The keys of orders that were answered by their first process.
+    answered: Vec<String>,
+    cut_off: Vec<String>,
 }
 
-impl Victim {
-    fn start(shop: &Shop) -> Self {
-        Self::claiming_at(shop, &shop.url)
-    }
-
-    fn claiming_at(shop: &Shop, store: &str) -> Self {
-        let mut process = Command::new(std::env::current_exe().expect("this test"))
-            .args([VICTIM, "--exact", "--ignored", "--nocapture"])
-            .env(URL, &shop.url)
-            .env(STORE_URL, store)
-            .env(SCHEMA, &shop.schema)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("it starts");
-        let lines = BufReader::new(process.stdout.take().expect("a pipe")).lines();
-        let address = lines.map_while(Result::ok).find_map(|line| {
-            let address = line.strip_prefix("at ")?;
-            address.parse().ok()
-        });
-        let address = address.expect("it says where it listens");
-        Self {
-            _leash: Leash::on(process.id()),
-            process,
-            address,
+impl Left {
+    fn each_once(&self) {
+        for (key, orders) in &self.orders {
+            assert_eq!(*orders, 1, "{key}");
         }
     }
 
-    /// While its answers are waited for.
-    fn shoot(&self) {
-        let id = i32::try_from(self.process.id()).ok();
-        let id = id.and_then(Pid::from_raw).expect("a process");
-        kill_process(id, Signal::KILL).expect("it runs");
-    }
+    /// Kills at every point of a request: from before it is read until after it is answered.
+    async fn of_killed(shop: &Shop, mode: Mode) -> Self {
+        let mut answered = Vec::new();
+        let mut cut_off = Vec::new();
+        let mut kills = 0_u64;
+        while cut_off.len() < ABORTED {
+            let victim = Victim::start(shop, mode);
+            // It has connections, and is as fast as it will be.
+            let undisturbed = Instant::now();
+            let keys = some_keys(&format!("before-{kills}"));
+            let first = keys.clone().into_iter().zip(victim.order_all(&keys).await);
+            let delay = undisturbed.elapsed().mul_f64(kills as f64 * 0.618 % 1.2);
+            let keys = some_keys(&format!("killed-{kills}"));
+            let orders = victim.order_all(&keys);
+            let answers = match select(pin!(orders), pin!(tokio::time::sleep(delay))).await {
+                Either::Left((answers, _)) => answers,
+                Either::Right(((), orders)) => {
+                    victim.shoot();
+                    orders.await
+                }
+            };
+            drop(victim);
+            for (key, answer) in first.chain(keys.into_iter().zip(answers)) {
+                match answer {
+                    Some((StatusCode::CREATED, body)) => answered.push((key, body)),
+                    // On a busy machine the store may not have answered in time.
+                    None | Some((StatusCode::SERVICE_UNAVAILABLE, _)) => cut_off.push(key),
+                    Some(other) => panic!("{key}: {other:?}"),
+                }
+            }
+            kills += 1;
+            assert!(kills < 400, "too few were cut off: {}", cut_off.len());
+        }
 
-    /// The answer, if there was one.
-    async fn order(&self, key: &str) -> Option<(StatusCode, String)> {
-        let call = post(self.address, "/orders").key(key);
-        let answer = call
-            .header("content-type", "text/plain")
-            .try_send()
-            .await
-            .ok()?;
-        let body = String::from_utf8_lossy(&answer.body).into_owned();
-        answer.complete.then_some((answer.status, body))
-    }
+        let survivor = Victim::start(shop, mode);
+        for (key, body) in &answered {
+            let again = survivor.order(key).await;
+            assert_eq!(again, Some((StatusCode::CREATED, body.clone())), "{key}");
+        }
+        let done_before = shop.rows().await.len() - answered.len();
+        let patient = cut_off.iter().map(|key| survivor.order_in_the_end(key));
+        let patient = futures_util::stream::iter(patient).buffer_unordered(16);
+        patient.collect::<Vec<()>>().await;
+        drop(survivor);
 
-    async fn order_all(&self, keys: &[String]) -> Vec<Option<(StatusCode, String)>> {
-        join_all(keys.iter().map(|key| self.order(key))).await
-    }
-
-    /// Its first run may have died a moment ago; on a busy machine the store may be late.
-    async fn order_in_the_end(&self, key: &str) {
-        until(key, async || match self.order(key).await {
-            Some((StatusCode::CREATED, _)) => true,
-            Some((StatusCode::CONFLICT | StatusCode::SERVICE_UNAVAILABLE, _)) => false,
-            other => panic!("{key}: {other:?}"),
-        })
-        .await;
-    }
-}
-
-impl Drop for Victim {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        let answered: Vec<String> = answered.into_iter().map(|(key, _)| key).collect();
+        let keys = answered.iter().chain(&cut_off);
+        let mut orders: BTreeMap<_, _> = keys.map(|key| (key.clone(), 0)).collect();
+        for key in shop.rows().await {
+            *orders.get_mut(&key).expect("a key that was sent") += 1;
+        }
+        println!(
+            "{mode:?}: {kills} kills, {} answered, {} cut off, of these {done_before} committed; {} orders for {} keys",
+            answered.len(),
+            cut_off.len(),
+            orders.values().sum::<usize>(),
+            orders.len(),
+        );
+        assert!(done_before > 0, "no kill came after a commit");
+        Self {
+            orders,
+            answered,
+            cut_off,
+        }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_five_hundred_killed_requests_each_ordered_once() {
     let shop = Shop::open().await;
-    let mut answered = Vec::new();
-    let mut cut_off = Vec::new();
-    let mut kills = 0_u64;
-    while cut_off.len() < ABORTED {
-        let victim = Victim::start(&shop);
-        // It has connections, and is as fast as it will be.
-        let undisturbed = Instant::now();
-        let keys = some_keys(&format!("before-{kills}"));
-        let first = keys.clone().into_iter().zip(victim.order_all(&keys).await);
-        // At each point of a request: from before it is read until after it is answered.
-        let delay = undisturbed.elapsed().mul_f64(kills as f64 * 0.618 % 1.2);
-        let keys = some_keys(&format!("killed-{kills}"));
-        let orders = victim.order_all(&keys);
-        let answers = match select(pin!(orders), pin!(tokio::time::sleep(delay))).await {
-            Either::Left((answers, _)) => answers,
-            Either::Right(((), orders)) => {
-                victim.shoot();
-                orders.await
-            }
-        };
-        drop(victim);
-        for (key, answer) in first.chain(keys.into_iter().zip(answers)) {
-            match answer {
-                Some((StatusCode::CREATED, body)) => answered.push((key, body)),
-                // On a busy machine the store may not have answered in time.
-                None | Some((StatusCode::SERVICE_UNAVAILABLE, _)) => cut_off.push(key),
-                Some(other) => panic!("{key}: {other:?}"),
-            }
+    Left::of_killed(&shop, Mode::Outside).await.each_once();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_five_hundred_killed_requests_that_claim_inside_each_ordered_once() {
+    let shop = Shop::open().await;
+    Left::of_killed(&shop, Mode::Inside).await.each_once();
+}
+
+/// Apart from its record an order is never lost, and never doubled where its caller heard of it. Where the process died
+/// between the two, the repeat orders again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_five_hundred_killed_requests_that_commit_apart_none_is_lost_and_only_unheard_ones_doubled()
+ {
+    let shop = Shop::open().await;
+    let left = Left::of_killed(&shop, Mode::Separate).await;
+    for key in &left.answered {
+        assert_eq!(left.orders[key], 1, "{key}");
+    }
+    for key in &left.cut_off {
+        assert!((1..=2).contains(&left.orders[key]), "{key}");
+    }
+}
+
+/// With an index over what names the intent, and a hook that tells of the row that is there, they are ordered once all
+/// the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_five_hundred_killed_requests_that_commit_apart_under_an_index_each_ordered_once() {
+    let shop = Shop::open().await;
+    shop.one_order_per_item().await;
+    Left::of_killed(&shop, Mode::Separate).await.each_once();
+}
+
+/// ikyriak/IdempotentAPI #57: a crash between the business row and the record of the answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn case_21_a_crash_after_the_row_leaves_none_and_the_retry_orders_once() {
+    for mode in TOGETHER {
+        let shop = Shop::open().await;
+        let answer = Victim::that_aborts(&shop, mode).order("key").await;
+        assert_eq!(answer, None, "it died before it could answer");
+        assert!(shop.rows().await.is_empty(), "{mode:?}");
+        let survivor = Victim::start(&shop, mode);
+        survivor.order_in_the_end("key").await;
+        assert_eq!(shop.rows().await, ["key"], "{mode:?}");
+    }
+}
+
+/// What the modes above are for: apart, the same crash doubles the order, unless an index stops it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn case_21_apart_from_the_record_the_retry_orders_twice_unless_an_index_forbids() {
+    for indexed in [false, true] {
+        let shop = Shop::open().await;
+        if indexed {
+            shop.one_order_per_item().await;
         }
-        kills += 1;
-        assert!(
-            kills < 400,
-            "too few requests were cut off: {}",
-            cut_off.len()
-        );
+        let answer = Victim::that_aborts(&shop, Mode::Separate)
+            .order("key")
+            .await;
+        assert_eq!(answer, None, "it died before it could answer");
+        let survivor = Victim::start(&shop, Mode::Separate);
+        survivor.order_in_the_end("key").await;
+        let told = survivor.order("key").await.expect("an answer");
+        if indexed {
+            assert_eq!(told.1, "order 1", "the first process's");
+            assert_eq!(shop.rows().await, ["key"]);
+        } else {
+            assert_eq!(told.1, "order 2");
+            assert_eq!(shop.rows().await, ["key", "key"]);
+        }
     }
+}
 
-    let survivor = Victim::start(&shop);
-    for (key, body) in &answered {
-        let again = survivor.order(key).await;
-        assert_eq!(again, Some((StatusCode::CREATED, body.clone())), "{key}");
-    }
-    let done_before = shop.rows().await.len() - answered.len();
-    let patient = cut_off.iter().map(|key| survivor.order_in_the_end(key));
-    let patient = futures_util::stream::iter(patient).buffer_unordered(16);
-    patient.collect::<Vec<()>>().await;
-    drop(survivor);
+/// A handler that is in the midst of its row when its process is stopped, and whose row is written meanwhile.
+async fn pause_behind_the_row(shop: &Shop, owner: &Victim) {
+    let mut blocks = shop.pool.begin().await.expect("a transaction");
+    let lock = sqlx::query("lock table orders in exclusive mode");
+    lock.execute(&mut *blocks).await.expect("locked");
+    let waits = async || {
+        let waiting =
+            "select count(*) from pg_locks where relation = 'orders'::regclass and not granted";
+        let count = sqlx::query_scalar(waiting).fetch_one(&shop.pool).await;
+        count.ok() == Some(1_i64)
+    };
+    until("its handler waits for the table", waits).await;
+    owner.pause();
+    blocks.rollback().await.expect("unlocked");
+}
 
-    let mut rows = shop.rows().await;
-    rows.sort_unstable();
-    let mut keys: Vec<String> = answered.into_iter().map(|(key, _)| key).collect();
-    let unheard = keys.len();
-    keys.append(&mut cut_off);
-    keys.sort_unstable();
-    println!(
-        "{kills} kills: {unheard} orders answered, {} cut off, of these {done_before} committed",
-        keys.len() - unheard
-    );
-    assert_eq!(rows, keys, "as many orders as keys");
-    assert!(done_before > 0, "no kill came after a commit");
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_that_was_paused_past_its_lease_commits_nothing() {
+    let shop = Shop::open().await;
+    let owner = Victim::start(&shop, Mode::Outside);
+    let survivor = Victim::start(&shop, Mode::Outside);
+    let late = owner.order("key");
+    let taken_over = async {
+        pause_behind_the_row(&shop, &owner).await;
+        // Refused while the lease lasts.
+        survivor.order_in_the_end("key").await;
+        assert_eq!(shop.rows().await, ["key"], "the other's");
+        owner.go_on();
+    };
+    let (late, ()) = tokio::join!(late, taken_over);
+    let told = survivor.order("key").await;
+    assert_eq!(late, told, "one intent, one answer");
+    assert_eq!(shop.rows().await, ["key"]);
+}
+
+/// Inside there is no lease: a pause is a slow run, and nobody takes over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_that_was_paused_inside_its_transaction_is_waited_for_and_commits() {
+    let shop = Shop::open().await;
+    let owner = Victim::start(&shop, Mode::Inside);
+    let other = Victim::start(&shop, Mode::Inside);
+    let paused = owner.order("key");
+    let refused = async {
+        pause_behind_the_row(&shop, &owner).await;
+        let since = Instant::now();
+        // Past the second that a lease would have lasted.
+        while since.elapsed() < 3 * SECOND {
+            let busy = other.order("key").await.expect("an answer");
+            assert_eq!(busy.0, StatusCode::CONFLICT, "{}", busy.1);
+        }
+        assert!(shop.rows().await.is_empty());
+        owner.go_on();
+    };
+    let (paused, ()) = tokio::join!(paused, refused);
+    let paused = paused.expect("an answer");
+    assert_eq!(paused.0, StatusCode::CREATED, "{}", paused.1);
+    assert_eq!(other.order("key").await, Some(paused));
+    assert_eq!(shop.rows().await, ["key"]);
 }
 
 /// A session of a pooler outlives its client; no claim of ours is bound to one.

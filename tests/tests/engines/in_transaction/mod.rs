@@ -1,9 +1,12 @@
-//! Orders whose rows and answers are committed together: claimed outside of the handler's transaction, finished
-//! inside it.
+//! Orders whose rows and answers are committed together: claimed outside of the handler's transaction or inside it,
+//! and finished inside it.
 
 mod by_tokio_postgres;
 mod crash;
+mod existing;
+mod inside;
 mod laws;
+mod victim;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,6 +23,24 @@ use tower_claim_sqlx::{Claims, RunTransaction, Transactions};
 use tower_idempotency::{IdempotencyBuilder, IdempotencyLayer};
 
 const SECOND: Duration = Duration::from_secs(1);
+
+/// How claim, rows and answer hang together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// The handler commits its rows by itself; claim and answer are apart from them.
+    Separate,
+    /// Claimed, written and finished in one transaction.
+    Inside,
+    /// Claimed outside, written and finished in one transaction.
+    Outside,
+}
+
+impl Mode {
+    const ALL: [Self; 3] = [Self::Separate, Self::Inside, Self::Outside];
+}
+
+/// Rows and answer are committed together.
+const TOGETHER: [Mode; 2] = [Mode::Inside, Mode::Outside];
 
 /// A shop in a schema of its own.
 #[derive(Clone)]
@@ -81,6 +102,14 @@ impl Shop {
         IdempotencyLayer::builder(self.store.clone()).one_tenant()
     }
 
+    /// The same of this mode. The handler of [`TOGETHER`] is the same.
+    fn layer_of(&self, mode: Mode) -> IdempotencyBuilder {
+        match mode {
+            Mode::Inside => self.layer().claim_inside(self.transactions.clone()),
+            Mode::Separate | Mode::Outside => self.layer(),
+        }
+    }
+
     fn app(&self, layer: IdempotencyBuilder, handler: MethodRouter<Shop>) -> Router {
         let layer = layer.build().expect("good settings");
         let orders = Router::new().route("/orders", handler.layer(layer));
@@ -90,6 +119,26 @@ impl Shop {
     /// An app that orders what the body says, under the request's key.
     fn orders(&self, layer: IdempotencyBuilder) -> Router {
         self.app(layer, post(order))
+    }
+
+    /// The same of this mode.
+    fn orders_of(&self, mode: Mode, layer: IdempotencyBuilder) -> Router {
+        match mode {
+            Mode::Separate => self.app(layer, post(order_apart)),
+            Mode::Inside | Mode::Outside => self.orders(layer),
+        }
+    }
+
+    /// Its transactions begin so.
+    fn beginning_with(mut self, statement: &'static str) -> Self {
+        self.transactions = self.transactions.begin_with(statement);
+        self
+    }
+
+    /// Takes one order for each item from now on.
+    async fn one_order_per_item(&self) {
+        let index = sqlx::query("create unique index one_order_per_item on orders (item)");
+        index.execute(&self.pool).await.expect("an index");
     }
 
     /// The keys of all orders.
@@ -144,6 +193,33 @@ async fn order(
     )
     .await;
     (axum::http::StatusCode::CREATED, format!("order {id}"))
+}
+
+/// The same, where rows and answer are apart.
+async fn order_apart(
+    axum::extract::State(shop): axum::extract::State<Shop>,
+    run: tower_idempotency::IdempotentRun,
+    item: String,
+) -> Result<(axum::http::StatusCode, String), tower_claim_sqlx::WorkError> {
+    let query = sqlx::query_scalar("insert into orders (key, item) values ($1, $2) returning id");
+    let key = run.key().as_client_text().unwrap_or_default();
+    let id: i32 = query.bind(key).bind(item).fetch_one(&shop.pool).await?;
+    Ok((axum::http::StatusCode::CREATED, format!("order {id}")))
+}
+
+/// The layer of a shop whose order of this item may be there already.
+fn asking_for_the_order(shop: &Shop, layer: IdempotencyBuilder) -> IdempotencyBuilder {
+    let pool = shop.pool.clone();
+    layer.on_unique_violation("one_order_per_item", move |row| {
+        let pool = pool.clone();
+        async move {
+            let item = std::str::from_utf8(row.body()?).ok()?.to_owned();
+            let id = sqlx::query_scalar("select id from orders where item = $1");
+            let id: i32 = id.bind(item).fetch_optional(&pool).await.ok()??;
+            let response = axum::http::Response::builder().status(201);
+            response.body(format!("order {id}").into()).ok()
+        }
+    })
 }
 
 async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
