@@ -6,6 +6,7 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::{BoxFuture, Either, select};
 use tokio::sync::Semaphore;
@@ -102,6 +103,13 @@ impl Hold {
         match self {
             Self::Claim(claim) => claim.check(),
             Self::Inside(inside) => inside.check(),
+        }
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        match self {
+            Self::Claim(claim) => claim.remaining(),
+            Self::Inside(inside) => inside.until.saturating_since(inside.clock.now()),
         }
     }
 

@@ -115,8 +115,7 @@ impl IdempotentRun {
     /// How long the claim is held from now on if nothing is renewed any more; zero when it is lost, or the run over. A
     /// call that must not outlast it takes this for its timeout.
     pub fn remaining(&self) -> Duration {
-        self.claim()
-            .map_or(Duration::ZERO, |claim| claim.remaining())
+        self.hold().map_or(Duration::ZERO, |hold| hold.remaining())
     }
 
     /// An idempotency key for a call that the handler makes in its turn: 32 hex digits, the same in every attempt under

@@ -11,6 +11,7 @@ use tower_claim::{ConfigError, LapsePolicy};
 use super::IdempotencyBuilder;
 use crate::admit::OnBusy;
 use crate::existing::ExistingRow;
+use crate::store_down::OnStoreDown;
 
 impl IdempotencyBuilder {
     /// Claims inside the user's transaction: claim, the handler's rows and the answer are one transaction, with one
@@ -105,6 +106,12 @@ impl IdempotencyBuilder {
                 "claim_inside",
                 "nothing lapses inside a transaction, and a crash leaves nothing to ask about: leave `on_lapse` and \
                  `reconcile` out, or `claim_inside`",
+            );
+        }
+        if self.on_store_down != OnStoreDown::Refuse {
+            return wrong(
+                "on_store_down",
+                "without the database there is no transaction to run in: leave it out, or `claim_inside`",
             );
         }
         Ok(())

@@ -15,7 +15,7 @@ use tower_claim::{ClaimAdmin, LapsePolicy};
 use tower_claim_postgres::Names;
 use tower_claim_postgres::statement::Statements;
 use tower_claim_sqlx::{Claims, RunTransaction, Transactions, WorkError};
-use tower_idempotency::{IdempotentRun, OnBusy, PointRefused, Reconciled};
+use tower_idempotency::{IdempotentRun, OnBusy, OnStoreDown, PointRefused, Reconciled};
 
 use super::laws::{Answer, send};
 use super::{Mode, SECOND, Shop, TOGETHER, insert, until};
@@ -316,6 +316,10 @@ async fn what_cannot_be_had_inside_is_refused_when_built() {
     let never = |_| async { Reconciled::Unknown };
     for (layer, setting) in [
         (inside().on_busy(OnBusy::Wait(SECOND)), "on_busy"),
+        (
+            inside().on_store_down(OnStoreDown::RunUnprotected),
+            "on_store_down",
+        ),
         (inside().on_lapse(LapsePolicy::Hold), "claim_inside"),
         (
             inside().reconcile(shop.store.clone(), never),
