@@ -1,37 +1,32 @@
-//! The routes and their layers.
+//! The layers, and which routes they stand around.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Request, State};
-use axum::middleware::{Next, from_fn, from_fn_with_state};
-use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodFilter, MethodRouter, get, on, post, put};
+use axum::middleware::{from_fn, from_fn_with_state};
+use http::StatusCode;
 use http::request::Parts;
-use http::{StatusCode, Uri};
-use serde_json::Value;
 use tokio::runtime::Handle;
 use tower::ServiceBuilder;
-use tower::util::MapRequestLayer;
 use tower_claim::http::{KeyFields, KeySyntax};
 use tower_claim::testing::FaultStore;
 use tower_claim::{Code, ConfigError, DynClaimMany, LapsePolicy, Refusal, Renewal};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_idempotency::{IdempotencyBuilder, IdempotencyLayer, OnBusy, OnStoreDown};
-use tower_lease_guard::{Lease, LeaseGuardLayer};
+use tower_lease_guard::LeaseGuardLayer;
 use tower_single_flight::SingleFlightLayer;
 use tower_stage::{Board, StageLayer};
 
 use crate::around::Around;
 use crate::effects::Effects;
-use crate::flags::{BadFlag, Flags};
-use crate::handler::{Route, behave, tenant};
-use crate::ledger::{Ledger, write_under};
+use crate::handler::tenant;
+use crate::ledger::Ledger;
 use crate::options::{self, Keys, OnLapse, Options, Print, StoreDown};
+use crate::routes::{account, announcement, business, heads_fit, items, take_flags};
 use crate::store::Opened;
-use crate::{metrics, operators, origin, problem, workers};
+use crate::{metrics, operators, workers};
 
 /// The claims as the layers meet them.
 type Claims = FaultStore<Arc<dyn DynClaimMany>>;
@@ -127,7 +122,8 @@ impl App {
         let router = Router::new()
             .merge(operators::routes(desk))
             .merge(ledger_routes)
-            .merge(tracked);
+            .merge(tracked)
+            .layer(from_fn(heads_fit));
         Ok(Self {
             router,
             board,
@@ -209,114 +205,6 @@ fn accounts(parts: &Parts) -> Vec<String> {
         .filter_map(|pair| pair.strip_prefix("also="))
         .map(str::to_owned);
     of_path.into_iter().chain(also).collect()
-}
-
-fn business(effects: &Effects, layer: &IdempotencyLayer, around: &Around) -> Router {
-    let methods = MethodFilter::POST
-        .or(MethodFilter::PUT)
-        .or(MethodFilter::PATCH)
-        .or(MethodFilter::DELETE)
-        .or(MethodFilter::GET)
-        .or(MethodFilter::HEAD)
-        .or(MethodFilter::OPTIONS);
-    let layers = ServiceBuilder::new()
-        .layer(from_fn(deny))
-        .layer(layer.clone())
-        .layer(MapRequestLayer::new(|request: http::Request<_>| {
-            request.map(Body::new)
-        }));
-    let route = around.inside(on(methods, order)).layer(layers);
-    let route = around.outside(route).with_state(effects.clone());
-    Router::new()
-        .route("/orders", route.clone())
-        .route("/refunds", route)
-}
-
-fn announcement(effects: &Effects, layer: &IdempotencyLayer, around: &Around) -> MethodRouter {
-    let route = around.inside(post(announce)).layer(layer.clone());
-    around.outside(route).with_state(effects.clone())
-}
-
-fn items(effects: &Effects, layer: &SingleFlightLayer) -> MethodRouter {
-    get(item)
-        .post(item)
-        .layer(layer.clone())
-        .with_state(effects.clone())
-}
-
-fn account(effects: &Effects, layer: &LeaseGuardLayer, ledger: &Router) -> MethodRouter {
-    let state = (effects.clone(), ledger.clone());
-    put(write_account)
-        .post(write_account)
-        .layer(layer.clone())
-        .with_state(state)
-}
-
-async fn order(State(effects): State<Effects>, request: Request) -> Response {
-    answer(&effects, Route::Orders, request).await
-}
-
-async fn announce(State(effects): State<Effects>, request: Request) -> Response {
-    answer(&effects, Route::Classrooms, request).await
-}
-
-async fn answer(effects: &Effects, route: Route, request: Request) -> Response {
-    match behave(effects, route, request).await {
-        Ok(answer) => answer.into_response(route),
-        Err(early) => early,
-    }
-}
-
-async fn item(State(effects): State<Effects>, request: Request) -> Response {
-    match behave(&effects, Route::Items, request).await {
-        Ok(answer) => origin::respond(answer),
-        Err(early) => early,
-    }
-}
-
-async fn write_account(
-    State((effects, ledger)): State<(Effects, Router)>,
-    uri: Uri,
-    lease: Lease,
-    request: Request,
-) -> Response {
-    let mut answer = match behave(&effects, Route::Accounts, request).await {
-        Ok(answer) => answer,
-        Err(early) => return early,
-    };
-    let writes = !answer.flags.no_write && answer.status.as_u16() < 400;
-    let id = uri.path().strip_prefix("/accounts/").unwrap_or_default();
-    if writes && let Err(refusal) = write_under(ledger, id, &lease).await {
-        return refusal;
-    }
-    answer
-        .json
-        .insert("written".to_owned(), Value::Bool(writes));
-    answer.into_response(Route::Accounts)
-}
-
-/// Takes the flags off the request, or refuses them, before any layer could store or share anything.
-async fn take_flags(request: Request, next: Next) -> Response {
-    let (mut parts, body) = request.into_parts();
-    match Flags::of(&parts) {
-        Ok(flags) => {
-            parts.extensions.insert(flags);
-            next.run(Request::from_parts(parts, body)).await
-        }
-        Err(BadFlag(reason)) => problem::bad_request(reason),
-    }
-}
-
-/// The stub of an authentication layer.
-async fn deny(request: Request, next: Next) -> Response {
-    if request
-        .headers()
-        .get("x-deny")
-        .is_some_and(|value| value == "1")
-    {
-        return StatusCode::FORBIDDEN.into_response();
-    }
-    next.run(request).await
 }
 
 fn handler_panicked(_: Box<dyn std::any::Any + Send>) -> http::Response<Body> {

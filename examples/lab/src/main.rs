@@ -13,6 +13,7 @@ mod options;
 mod origin;
 mod problem;
 mod resolve;
+mod routes;
 mod store;
 mod workers;
 
