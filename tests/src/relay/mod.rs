@@ -26,6 +26,8 @@ pub enum Way {
     /// Requests pass, and are served; their replies are lost. A connection that lost one is closed when its
     /// next reply could pass: the client would take that for the answer to the wrong request.
     SwallowReplies,
+    /// Requests pass, and are served; instead of each reply as many bytes of noise come.
+    Noise,
     /// Nothing passes, nothing is closed: the client hears neither answer nor end. With another way what was
     /// held back goes on, late.
     Freeze,

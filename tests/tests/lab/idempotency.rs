@@ -7,8 +7,8 @@ use system_tests::programs::Lab;
 use tower_claim::MemoryStore;
 use tower_idempotency::IdempotencyLayer;
 
+use super::effects;
 use super::engines::{Engine, Place, on_each_engine};
-use super::{effects, rows};
 
 on_each_engine!(
     past_the_point_of_no_return_every_answer_is_kept,
@@ -205,63 +205,5 @@ async fn members_in_another_order_are_one_payload_under_canonical_json_only() {
             );
         }
         assert_eq!(effects(&lab, "POST /orders").await, 1);
-    }
-}
-
-#[tokio::test]
-async fn the_outer_timeout_ends_the_wait_and_not_the_run() {
-    let lab = Lab::start(&["--outer-timeout", "300ms"]);
-    let late = order(&lab).lab("delay=1500").send().await;
-    assert_eq!((late.status.as_u16(), late.replayed()), (504, false));
-    let ask = || order(&lab).send();
-    let after = until("its outcome is kept", ask, |answer| answer.status == 201).await;
-    assert!(after.replayed());
-    assert_eq!(effects(&lab, "POST /orders").await, 1);
-    let ask = || rows(&lab, "recent", "outcome=timed_out");
-    let given_up = until("the row ends", ask, |rows| rows.len() == 1).await;
-    assert_eq!(given_up[0]["status"], 504, "{given_up:?}");
-    // Off.
-    let lab = Lab::start(&["--outer-timeout", "0"]);
-    assert_eq!(order(&lab).lab("delay=400").send().await.status, 201);
-}
-
-#[tokio::test]
-async fn a_nonce_inside_is_checked_for_what_runs_only() {
-    let lab = Lab::start(&["--inner", "nonce"]);
-    let ask = |key: &str, nonce: &str| {
-        let call = post(lab.address(), "/orders").key(key);
-        call.header("x-nonce", nonce).send()
-    };
-    assert_eq!(ask("k", "n").await.status, 201);
-    let again = ask("k", "n").await;
-    assert!(again.replayed(), "{again:?}");
-    for _ in 0..2 {
-        assert_eq!(ask("other", "n").await.status, 401, "its nonce was used");
-    }
-    assert_eq!(
-        ask("other", "m").await.status,
-        201,
-        "a refusal binds nothing"
-    );
-    assert_eq!(
-        order(&lab).send().await.status,
-        201,
-        "replayed without a nonce, too"
-    );
-    assert_eq!(effects(&lab, "POST /orders").await, 2);
-}
-
-#[tokio::test]
-async fn what_a_layer_inside_rewrites_is_not_seen_outside() {
-    let lab = Lab::start(&["--inner", "rewrite"]);
-    for path in ["/orders", "/v1/orders", "/classrooms/7/announcement"] {
-        let ask = || post(lab.address(), path).key(path).body("as sent");
-        let first = ask().lab("vary=idempotency-key").send().await;
-        assert_eq!(first.status, 201, "{path}");
-        assert_eq!(first.json()["vary"], "rewritten", "{path}");
-        let again = ask().send().await;
-        assert!(again.replayed(), "{path}");
-        assert_eq!(again.body, first.body);
-        assert_eq!(effects(&lab, &format!("POST {path}")).await, 1);
     }
 }

@@ -1,6 +1,7 @@
 //! The lab's surface, black box: what its contract says, seen over real sockets.
 
 mod accounts;
+mod bad_input;
 mod board;
 mod classrooms;
 mod engines;
@@ -8,11 +9,15 @@ mod flags;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "etcd"))]
 mod hostile;
 mod idempotency;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+mod inside;
 mod items;
+mod line;
 mod operators;
 mod orders;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "etcd"))]
 mod processes;
+mod published;
 mod restart;
 mod start;
 mod stores;
