@@ -9,11 +9,11 @@ use tower_claim::{DynClaimStore, Token};
 use super::engines::redis::One;
 use super::liar::{Liar, Lie};
 use super::scene::note;
-use super::{Engine, Server, losses, network, outages, retention};
+use super::{Behind, Engine, losses, network, outages, retention};
 use crate::suite::nonce;
 
 /// Redis behind a liar. `LIE` is the place in [`LIES`].
-struct Behind<const LIE: u8>(One);
+struct Lying<const LIE: u8>(One);
 
 const LIES: [Lie; 12] = [
     Lie::OldToken,
@@ -30,7 +30,7 @@ const LIES: [Lie; 12] = [
     Lie::Pessimist,
 ];
 
-impl<const LIE: u8> Engine for Behind<LIE> {
+impl<const LIE: u8> Engine for Lying<LIE> {
     fn start() -> BoxFuture<'static, Self> {
         Box::pin(async { Self(One::start().await) })
     }
@@ -56,25 +56,15 @@ impl<const LIE: u8> Engine for Behind<LIE> {
     }
 }
 
-impl<const LIE: u8> Server for Behind<LIE> {
-    fn stop(&self) {
-        self.0.stop();
+impl<const LIE: u8> Behind for Lying<LIE> {
+    type Of = One;
+
+    fn server(&mut self) -> &mut One {
+        &mut self.0
     }
 
-    fn go_on(&self) {
-        self.0.go_on();
-    }
-
-    fn kill(&mut self) {
-        self.0.kill();
-    }
-
-    fn run(&mut self) {
-        self.0.run();
-    }
-
-    fn wipe(&self) -> BoxFuture<'_, ()> {
-        self.0.wipe()
+    fn server_ref(&self) -> &One {
+        &self.0
     }
 }
 
@@ -83,7 +73,7 @@ macro_rules! goes_red {
         #[tokio::test(flavor = "multi_thread")]
         #[should_panic(expected = $says)]
         async fn $name() {
-            $($hour)::+::<Behind<$lie>>().await;
+            $($hour)::+::<Lying<$lie>>().await;
         }
     };
 }

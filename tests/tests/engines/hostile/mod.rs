@@ -113,6 +113,38 @@ pub trait Server: Engine {
     fn wipe(&self) -> BoxFuture<'_, ()>;
 }
 
+/// An engine of another's server: only its store is its own.
+pub trait Behind: Engine {
+    /// Whose server it is.
+    type Of: Server;
+
+    fn server(&mut self) -> &mut Self::Of;
+
+    fn server_ref(&self) -> &Self::Of;
+}
+
+impl<B: Behind> Server for B {
+    fn stop(&self) {
+        self.server_ref().stop();
+    }
+
+    fn go_on(&self) {
+        self.server_ref().go_on();
+    }
+
+    fn kill(&mut self) {
+        self.server().kill();
+    }
+
+    fn run(&mut self) {
+        self.server().run();
+    }
+
+    fn wipe(&self) -> BoxFuture<'_, ()> {
+        self.server_ref().wipe()
+    }
+}
+
 /// An engine whose server takes the time from a C library.
 pub trait Clocked: Server {
     /// Starts a server under a clock that can be moved.

@@ -10,7 +10,7 @@ use tower_claim::DynClaimStore;
 use tower_claim::store::DynFenceStore;
 use tower_claim_redis::RedisStore;
 
-use crate::hostile::{Clocked, Engine, Guarded, Server, failover};
+use crate::hostile::{Behind, Clocked, Engine, Guarded, Server, failover};
 
 pub struct One(servers::Redis);
 
@@ -128,25 +128,15 @@ impl Guarded for Durable {
     }
 }
 
-impl Server for Durable {
-    fn stop(&self) {
-        self.0.stop();
+impl Behind for Durable {
+    type Of = One;
+
+    fn server(&mut self) -> &mut One {
+        &mut self.0
     }
 
-    fn go_on(&self) {
-        self.0.go_on();
-    }
-
-    fn kill(&mut self) {
-        self.0.kill();
-    }
-
-    fn run(&mut self) {
-        self.0.run();
-    }
-
-    fn wipe(&self) -> BoxFuture<'_, ()> {
-        self.0.wipe()
+    fn server_ref(&self) -> &One {
+        &self.0
     }
 }
 
