@@ -91,7 +91,7 @@ pub async fn wipe<E: Server>() {
     let believed = held.check().is_ok();
     let forgot = rival.has_forgotten(result, &terms, &Value::Tombstone).await;
     let (next, fell) = guard.pass_to(next, &held, &rival.keeper).await;
-    let loss = within(E::lease() + TOLERANCE, "the loss", held.lost()).await;
+    let loss = within(E::lease() + ANSWER, "the loss", held.lost()).await;
     assert_eq!(loss, Loss::Stolen);
     assert_eq!(next.check(), Ok(()));
     let seen = [

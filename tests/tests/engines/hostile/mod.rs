@@ -67,7 +67,7 @@ pub trait Engine: Send + Sync + Sized + 'static {
 
     /// A lease of which a third is long for the engine, and for a busy machine.
     fn lease() -> Duration {
-        Duration::from_secs(2)
+        Duration::from_secs(4)
     }
 
     /// Rows, keys or records that it keeps just now.

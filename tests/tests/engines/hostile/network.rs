@@ -8,7 +8,7 @@ use tower_claim::store::{Claimed, Owner, State};
 use tower_claim::{Attempt, Entropy, OsEntropy, Settings, StoreError, Terms, Token};
 
 use super::Engine;
-use super::scene::{ANSWER, Guard, Party, TOLERANCE, beaten, settled, terms, within};
+use super::scene::{ANSWER, Guard, Party, beaten, knows, settled, terms, within};
 use crate::suite::{claim, key, nonce};
 
 /// Owners that are cut off at the same moment.
@@ -32,29 +32,22 @@ pub async fn black_hole<E: Engine>() {
     relay.set(Way::Freeze);
     let cut = Instant::now();
     join_all(rounds.iter().map(async |(held, guard)| {
-        let stops = async {
-            held.lost().await;
-            Instant::now()
-        };
         let follows = async {
             let next = rival
                 .take(held.key(), &terms, E::lease() * 2 + ANSWER)
                 .await;
-            let writes = Instant::now();
+            assert!(
+                held.check().is_err(),
+                "the next owner writes before the old one knew"
+            );
             assert!(guard.write_as(&next).await);
-            (next, writes)
+            next
         };
         let limit = E::lease() * 2 + ANSWER * 2;
-        let (stopped, (next, writes)) = within(limit, "the hand-over", async {
-            tokio::join!(stops, follows)
+        let (_, (), next) = within(limit, "the hand-over", async {
+            tokio::join!(held.lost(), knows(held, cut, E::lease()), follows)
         })
         .await;
-        assert!(
-            stopped < writes,
-            "the next owner wrote {:?} before the old one knew",
-            stopped - writes
-        );
-        assert!(stopped - cut <= E::lease() + TOLERANCE);
         assert!(!guard.write_as(held).await, "the old owner writes");
         drop(next);
     }))
@@ -72,7 +65,7 @@ pub async fn lost_grant<E: Engine>() {
     let not_after = direct
         .store
         .dyn_now()
-        .saturating_add(Duration::from_secs(60));
+        .saturating_add(Duration::from_secs(600));
     let fresh = || Owner {
         key: key(),
         nonce: nonce(),
@@ -218,19 +211,16 @@ pub async fn dropped_claims<E: Engine>() {
     // So slow that a claim can be dropped while it is under way.
     let (requests, replies) = (Duration::from_millis(1), Duration::from_millis(1));
     relay.set(Way::Delay { requests, replies });
-    let (mut dropped, mut slowest) = (0, Duration::ZERO);
+    let mut dropped = 0;
     for _ in 0..200 {
         let key = key();
         let patience = Duration::from_millis(6).mul_f64(OsEntropy.fraction());
         let asked = owner.keeper.claim(key, None, &terms, Token::ZERO);
         dropped += usize::from(tokio::time::timeout(patience, asked).await.is_err());
-        let left = Instant::now();
+        // Far sooner than its lease.
         drop(rival.take(key, &terms, ANSWER).await);
-        slowest = slowest.max(left.elapsed());
     }
-    println!("{dropped} of 200 claims were dropped; the slowest key was free after {slowest:?}");
     assert!(dropped > 20, "few were dropped under way: {dropped}");
-    assert!(slowest < Duration::from_secs(3), "{slowest:?}");
 }
 
 /// The server is there, and takes nobody: every beat of a third of a lease fails at once. The hold lives on under
