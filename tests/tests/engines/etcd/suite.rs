@@ -65,7 +65,7 @@ async fn a_lost_answer_is_told_honestly_and_its_repeat_is_harmless() {
     let server = &server().addresses()[0];
     let through = async |address: String| {
         let builder = EtcdStore::builder().endpoints([format!("http://{address}")]);
-        let builder = builder.prefix(&prefix).call_timeout(Duration::from_secs(1));
+        let builder = builder.prefix(&prefix).call_timeout(Duration::from_secs(2));
         builder.connect().await.expect("etcd answers")
     };
     let direct = store_on(endpoints(super::bench::server()), &prefix).await;

@@ -131,7 +131,7 @@ async fn a_lost_answer_is_told_honestly() {
     let direct = builder.clone().connect().await.expect("it connects");
     let through = async |address: String| {
         let builder = builder.clone().url(&at(&address)).pool_size(1);
-        let builder = builder.call_timeout(Duration::from_millis(500));
+        let builder = builder.call_timeout(Duration::from_secs(2));
         builder.connect().await.expect("it connects")
     };
     suite::lost_answers(&address(), through, direct).await;

@@ -64,7 +64,6 @@ impl<S: ClaimMany + ClaimAdmin, D: ClaimMany + ClaimAdmin> Trial<'_, S, D> {
             }
             Call::Resolve => {
                 settings.on_lapse = LapsePolicy::Hold;
-                settings.lease = Duration::from_secs(1);
             }
             _ => {}
         }
