@@ -1,42 +1,18 @@
 //! What a call reads: a few rows by an index, however small the table was when its session made the plan.
 
-use tower_claim::store::{ClaimManyRequest, Claimed, ClaimedMany, Finish, Watched};
+use tower_claim::store::Watched;
 use tower_claim::{ClaimAdmin, ClaimMany, ClaimStore, FenceStore, Token};
 use tower_claim_postgres::PostgresStore;
 
-use super::scene::{
-    Ask, SECOND, beat, client, finish, granted, hold, kept, key, nonce, tables, until,
-};
+use super::roles::works;
+use super::scene::{Ask, SECOND, client, granted, hold, kept, key, tables, until};
 use super::server;
 
-/// Every call once.
+/// What every role must manage, and then each call that is left.
 async fn round(store: &PostgresStore, url: &str) {
-    let ask = Ask::new(store, key(), 60 * SECOND);
-    let owner = ask.owner(granted(store.claim(ask.request()).await.expect("an answer")).token);
-    let other = Ask::new(store, ask.key, SECOND);
-    let busy = store.claim(other.request()).await.expect("an answer");
-    assert!(matches!(busy, Claimed::Busy(_)), "{busy:?}");
-    assert!(store.renew(&[beat(owner)]).await.is_ok());
-    assert!(store.mark(owner).await.is_ok());
-    let done = store.finish(finish(owner, "done")).await;
-    assert_eq!(done.ok(), Some(Finish::Finished));
-    let replay = store.claim(other.request()).await.expect("an answer");
-    assert!(matches!(replay, Claimed::Done(_)), "{replay:?}");
+    let owner = works(store).await;
     let seen = store.watch(owner.key, owner.token).await;
     assert!(matches!(seen, Ok(Watched::Done(_))), "{seen:?}");
-    assert!(store.peek(owner.key).await.is_ok_and(|seen| seen.is_some()));
-
-    let mut keys = [key(), key()];
-    keys.sort_unstable();
-    let many = ClaimManyRequest {
-        keys: &keys,
-        nonce: nonce(),
-        settings: &ask.settings,
-        floor: Token::ZERO,
-        not_after: ask.not_after,
-    };
-    let answer = store.claim_many(many).await.expect("an answer");
-    assert!(matches!(answer, ClaimedMany::Granted(_)), "{answer:?}");
     let released = Ask::new(store, key(), SECOND);
     granted(store.claim(released.request()).await.expect("an answer"));
     // By another nonce: it is remembered beside the holder's.
@@ -44,13 +20,11 @@ async fn round(store: &PostgresStore, url: &str) {
     assert!(store.release(spent.release()).await.is_ok());
     let all = [released.release(), spent.release()];
     assert!(store.release_many(&all).await.is_ok());
-
-    assert!(store.scan(Some(ask.key), 5).await.is_ok());
-    assert!(store.scan(None, 5).await.is_ok());
-    let asked = store.ask_revoke(keys[0], Token::ZERO).await;
+    assert!(store.scan(Some(owner.key), 5).await.is_ok());
+    let held = hold(store, key(), 60 * SECOND).await;
+    let asked = store.ask_revoke(held.key, Token::ZERO).await;
     assert_eq!(asked.ok(), Some(false));
-    assert!(store.break_claim(keys[0], Token::ZERO).await.is_ok());
-    assert!(store.purge(20).await.is_ok());
+    assert!(store.break_claim(held.key, Token::ZERO).await.is_ok());
 
     let seat = format!("seat {}", owner.token);
     assert!(store.admit(&seat, owner.token, owner.nonce).await.is_ok());

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use tower_claim::store::{ClaimManyRequest, Claimed, ClaimedMany, Finish, Renewed, State, Value};
+use tower_claim::store::{
+    ClaimManyRequest, Claimed, ClaimedMany, Finish, Owner, Renewed, State, Value,
+};
 use tower_claim::{ClaimAdmin, ClaimMany, ClaimStore, FenceStore, LapsePolicy, Token};
 use tower_claim_postgres::{ConnectError, Names, PostgresStore, PostgresStoreBuilder};
 
@@ -25,8 +27,8 @@ pub async fn as_role(settings: &[&str]) -> (PostgresStoreBuilder, String, String
     (builder.url(&url), schema, role)
 }
 
-/// Every call once, and what it must answer.
-pub async fn works(store: &PostgresStore) {
+/// Every call of one store once, and what it must answer; the owner of what was finished.
+pub async fn works(store: &PostgresStore) -> Owner {
     let mut ask = Ask::new(store, key(), 60 * SECOND);
     ask.settings.label = "Grüße, \u{1f980} \0 ".into();
     let answer = store.claim(ask.request()).await.expect("an answer");
@@ -88,6 +90,7 @@ pub async fn works(store: &PostgresStore) {
     );
     assert!(store.admit("seat", owner.token, owner.nonce).await.is_ok());
     assert!(store.purge(100).await.is_ok());
+    owner
 }
 
 #[track_caller]
