@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -131,7 +130,7 @@ async fn a_run_that_was_taken_over_commits_nothing_and_gets_the_others_answer() 
         }
         format!("order {id}")
     };
-    let lease = Duration::from_millis(300);
+    let lease = 3 * SECOND;
     let layer = shop.layer().lease(lease).renewal(Renewal::Off);
     let app = shop.app(layer, post(handler));
     let paused = tokio::spawn({

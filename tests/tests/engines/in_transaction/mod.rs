@@ -164,7 +164,7 @@ async fn pool(url: &str, schema: &str, port: Option<u16>) -> PgPool {
     if let Some(port) = port {
         options = options.host("127.0.0.1").port(port);
     }
-    let pool = PgPoolOptions::new().acquire_timeout(10 * SECOND);
+    let pool = PgPoolOptions::new().acquire_timeout(60 * SECOND);
     pool.connect_with(options).await.expect("it connects")
 }
 
@@ -223,7 +223,7 @@ fn asking_for_the_order(shop: &Shop, layer: IdempotencyBuilder) -> IdempotencyBu
 }
 
 async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let late = tokio::time::Instant::now() + 20 * SECOND;
+    let late = tokio::time::Instant::now() + 60 * SECOND;
     while !holds().await {
         assert!(tokio::time::Instant::now() < late, "never: {what}");
         tokio::time::sleep(SECOND / 50).await;

@@ -75,8 +75,8 @@ async fn the_purger_needs_nobody_and_ends_with_the_store() {
     let store = builder.connect().await.expect("it connects");
     let client = client(&server().url()).await;
     let ask = Ask {
-        not_after: store.now().saturating_add(SECOND),
-        ..Ask::new(&store, key(), SECOND)
+        not_after: store.now().saturating_add(5 * SECOND),
+        ..Ask::new(&store, key(), 5 * SECOND)
     };
     granted(store.claim(ask.request()).await.expect("an answer"));
     assert!(store.release(ask.release()).await.is_ok());
@@ -99,8 +99,8 @@ async fn the_purger_needs_nobody_and_ends_with_the_store() {
 async fn a_record_that_a_purge_saw_held_goes_soon_after_its_release() {
     let (store, _) = store().await;
     let ask = Ask {
-        not_after: store.now().saturating_add(SECOND / 2),
-        ..Ask::new(&store, key(), SECOND / 2)
+        not_after: store.now().saturating_add(3 * SECOND),
+        ..Ask::new(&store, key(), 3 * SECOND)
     };
     let grant = granted(store.claim(ask.request()).await.expect("an answer"));
     until("a purge has looked", async || {

@@ -134,11 +134,11 @@ pub fn beat(owner: Owner) -> Beat {
     Beat { owner, progress: 0 }
 }
 
-/// Waits for a condition, 10 s at most.
+/// Waits for a condition, 30 s at most.
 pub async fn until<F: Future<Output = bool>>(what: &str, condition: impl Fn() -> F) {
-    let end = Instant::now() + 10 * SECOND;
+    let end = Instant::now() + 30 * SECOND;
     while !condition().await {
-        assert!(Instant::now() < end, "{what}: not within 10 s");
+        assert!(Instant::now() < end, "{what}: not within 30 s");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

@@ -17,7 +17,7 @@ async fn a_role_with_odd_settings_is_served() {
         &["timezone = 'Pacific/Apia'", "datestyle = 'SQL, DMY'"],
         &["intervalstyle = 'sql_standard'", "bytea_output = 'escape'"],
         &["search_path = ''", "standard_conforming_strings = off"],
-        &["lock_timeout = '1ms'", "statement_timeout = '1500ms'"],
+        &["lock_timeout = '1ms'", "statement_timeout = '15s'"],
         &[
             "extra_float_digits = -15",
             "plan_cache_mode = force_generic_plan",
@@ -59,9 +59,10 @@ async fn a_call_waits_for_a_lock_by_the_stores_bound_and_not_by_the_roles() {
     assert_eq!(done.expect("it waited"), Finish::Finished);
 
     let (builder, schema, _) = as_role(&["lock_timeout = '60s'"]).await;
+    let store = builder.clone().connect().await.expect("it connects");
+    let owner = hold(&store, key(), 60 * SECOND).await;
     let builder = builder.call_timeout(SECOND);
     let store = builder.connect().await.expect("it connects");
-    let owner = hold(&store, key(), 60 * SECOND).await;
     let _stranger = locked(&schema, owner.key).await;
     let late = store.finish(finish(owner, "late")).await;
     assert!(matches!(late, Err(StoreError::Unavailable(_))), "{late:?}");
@@ -93,8 +94,10 @@ async fn a_call_that_gets_no_connection_is_unavailable_and_was_not_sent() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_statement_that_the_server_cancels_was_not_applied() {
-    let (builder, schema, _) = as_role(&["statement_timeout = '200ms'"]).await;
-    let store = builder.connect().await.expect("it connects");
+    // A busy machine is not that slow.
+    let (builder, schema, _) = as_role(&["statement_timeout = '2s'"]).await;
+    let store = builder.call_timeout(20 * SECOND);
+    let store = store.connect().await.expect("it connects");
     let owner = hold(&store, key(), 60 * SECOND).await;
     let stranger = locked(&schema, owner.key).await;
     let late = store.finish(finish(owner, "late")).await;

@@ -17,7 +17,7 @@ use super::server;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_over_many_keys_through_four_connections_grants_each_once() {
     let (builder, _) = tables().await;
-    let builder = builder.pool_wait(10 * SECOND).call_timeout(10 * SECOND);
+    let builder = builder.pool_wait(60 * SECOND).call_timeout(60 * SECOND);
     let store = builder.pool_size(4).connect().await.expect("it connects");
     let keys: Vec<_> = (0..40).map(|_| key()).collect();
     let clients = (0..24).map(|client| {
@@ -116,7 +116,7 @@ async fn a_release_waits_for_a_claim_that_is_slow_to_commit() {
         let mut slow = client(&server().url()).await;
         let transaction = slow.transaction().await.expect("it begins");
         let ask = Ask {
-            not_after: store.now().saturating_add(SECOND / 5),
+            not_after: store.now().saturating_add(3 * SECOND),
             ..Ask::new(&store, key, 60 * SECOND)
         };
         let answer = store.claim_in(&transaction, ask.request()).await;
@@ -196,7 +196,7 @@ async fn behind_a_pooler_without_an_address_to_listen_at_the_poll_wakes() {
     let store = builder.connect().await.expect("it connects");
     for _ in 0..3 {
         let owner = hold(&store, key(), 60 * SECOND).await;
-        let watch = tokio::time::timeout(10 * SECOND, store.watch(owner.key, owner.token));
+        let watch = tokio::time::timeout(30 * SECOND, store.watch(owner.key, owner.token));
         let (seen, ()) = tokio::join!(watch, async {
             tokio::time::sleep(SECOND / 5).await;
             assert!(store.finish(finish(owner, "done")).await.is_ok());

@@ -125,13 +125,18 @@ async fn a_duplicate_in_a_transaction_never_waits_for_the_first() {
 
         let loser = Ask::new(&store, key, 60 * SECOND);
         let other = second.transaction().await.expect("it begins");
-        let sent = Instant::now();
-        let answer = store.claim_in(&other, loser.request()).await;
-        let Ok(Claimed::Busy(busy)) = answer else {
-            panic!("a locked row is busy: {answer:?}");
-        };
-        assert_eq!(busy.token == Token::ZERO, fresh);
-        assert!(sent.elapsed() < SECOND / 2, "it waited");
+        // Who waited would wait in each of them: of a busy machine the fastest counts.
+        let mut fastest = 60 * SECOND;
+        for _ in 0..10 {
+            let sent = Instant::now();
+            let answer = store.claim_in(&other, loser.request()).await;
+            let Ok(Claimed::Busy(busy)) = answer else {
+                panic!("a locked row is busy: {answer:?}");
+            };
+            assert_eq!(busy.token == Token::ZERO, fresh);
+            fastest = fastest.min(sent.elapsed());
+        }
+        assert!(fastest < SECOND / 2, "it waited: {fastest:?}");
         // The transaction lives, with its own bound on locks.
         let bound = other.query_one("show lock_timeout", &[]).await;
         assert_eq!(bound.expect("it lives").get::<_, String>(0), "0");
@@ -179,13 +184,13 @@ async fn no_bound_on_locks_leaks_into_the_transaction() {
 #[tokio::test]
 async fn while_still_held_in_is_open_nobody_takes_over() {
     let (store, mut client, _) = shop().await;
-    let owner = hold(&store, key(), SECOND / 2).await;
+    let owner = hold(&store, key(), 3 * SECOND).await;
     let transaction = client.transaction().await.expect("it begins");
     let held = store.still_held_in(&transaction, owner).await;
     held.expect("it is held");
     let beats = store.renew(&[beat(owner)]).await.expect("an answer");
     assert_eq!(beats, [Renewed::Unsure]);
-    tokio::time::sleep(SECOND * 6 / 10).await;
+    tokio::time::sleep(SECOND * 31 / 10).await;
     let taker = Ask::new(&store, owner.key, 60 * SECOND);
     let (answer, ()) = tokio::join!(store.claim(taker.request()), async {
         tokio::time::sleep(SECOND / 4).await;
@@ -213,15 +218,22 @@ async fn a_transaction_that_the_server_ends_leaves_neither_row_nor_result() {
     let mut client = client(&server().url()).await;
     let owner = hold(&store, key(), SECOND).await;
     let transaction = client.transaction().await.expect("it begins");
-    transaction
-        .batch_execute("set local idle_in_transaction_session_timeout = '100ms'")
-        .await
-        .expect("a bound");
+    let session = transaction.query_one("select pg_backend_pid()", &[]).await;
+    let session: i32 = session.expect("a pid").get(0);
     let insert = format!("insert into {orders} values (1)");
     transaction.execute(&insert, &[]).await.expect("a row");
     let done = store.finish_in(&transaction, owner, kept("done"), 60 * SECOND);
     done.await.expect("it is finished");
-    tokio::time::sleep(SECOND / 2).await;
+    transaction
+        .batch_execute("set local idle_in_transaction_session_timeout = '100ms'")
+        .await
+        .expect("a bound");
+    let sessions = "select count(*) from pg_stat_activity where pid = $1";
+    until("the server ends the session", async || {
+        let row = watcher.query_one(sessions, &[&session]).await;
+        row.expect("a count").get::<_, i64>(0) == 0
+    })
+    .await;
     assert!(transaction.commit().await.is_err(), "the session is gone");
     assert_eq!(rows(&watcher, &orders).await, 0);
     until("the key is claimable", async || {

@@ -6,7 +6,7 @@ use tower_claim::store::{Admission, Claimed, FinishRequest, LostReason, Owner, V
 use tower_claim::{ClaimStore, FenceStore, Nonce, OsEntropy, Renewal, Settings, Terms, Token};
 use tower_claim_sqlx::TransactionError;
 
-use super::shop::{DAY, Outcome, SECOND, Shop, a_second, key, receipt, write};
+use super::shop::{DAY, Outcome, SECOND, Shop, key, receipt, ten_seconds, write};
 
 #[tokio::test]
 async fn a_loser_does_not_wait_for_the_row() -> Outcome {
@@ -28,10 +28,15 @@ async fn a_loser_does_not_wait_for_the_row() -> Outcome {
             .execute(&mut *second)
             .await?;
         let loser = shop.ask(key, Nonce::draw(&OsEntropy), &settings);
-        let sent = Instant::now();
-        let lost = shop.claims.claim_in(&mut second, loser).await?;
-        assert!(matches!(lost, Claimed::Busy(_)), "{lost:?}");
-        assert!(sent.elapsed() < SECOND / 2, "it waited");
+        // Who waited would wait in each of them: of a busy machine the fastest counts.
+        let mut fastest = 60 * SECOND;
+        for _ in 0..10 {
+            let sent = Instant::now();
+            let lost = shop.claims.claim_in(&mut second, loser).await?;
+            assert!(matches!(lost, Claimed::Busy(_)), "{lost:?}");
+            fastest = fastest.min(sent.elapsed());
+        }
+        assert!(fastest < SECOND / 2, "it waited: {fastest:?}");
         // Its transaction lives, under its own bound.
         let bound: String = sqlx::query_scalar("select current_setting('lock_timeout')")
             .fetch_one(&mut *second)
@@ -52,7 +57,9 @@ async fn a_loser_does_not_wait_for_the_row() -> Outcome {
 async fn a_pool_of_one_is_enough() -> Outcome {
     let shop = Shop::open(1).await?;
     let work = async |n: u32| -> Outcome {
-        let claim = shop.claim(key(&format!("one {n}")), &a_second()?).await?;
+        let claim = shop
+            .claim(key(&format!("one {n}")), &ten_seconds()?)
+            .await?;
         let mut tx = shop.pool.begin().await?;
         write(&mut tx).await?;
         let finishing = claim.begin_finish()?;
@@ -62,7 +69,7 @@ async fn a_pool_of_one_is_enough() -> Outcome {
         Ok(())
     };
     let all = futures_util::future::join_all((0..8).map(work));
-    for done in tokio::time::timeout(10 * SECOND, all).await? {
+    for done in tokio::time::timeout(60 * SECOND, all).await? {
         done?;
     }
     assert_eq!(shop.receipts().await?, 8);
@@ -159,21 +166,21 @@ async fn a_stale_write_cannot_commit_and_is_not_overtaken() -> Outcome {
 #[tokio::test]
 async fn beats_that_meet_the_locked_record_are_doubt_not_loss() -> Outcome {
     let shop = Shop::open(4).await?;
-    let terms = Terms::builder(SECOND * 4).build()?;
+    let terms = Terms::builder(SECOND * 6).build()?;
     let claim = shop.claim(key("a"), &terms).await?;
     let mut tx = shop.pool.begin().await?;
     shop.claims.still_held_in(&mut tx, claim.owner()).await?;
     write(&mut tx).await?;
     // Past the first beats, which are due at a third.
-    tokio::time::sleep(SECOND * 24 / 10).await;
+    tokio::time::sleep(SECOND * 28 / 10).await;
     assert_eq!(claim.check(), Ok(()));
     tx.commit().await?;
     tokio::time::sleep(SECOND * 4).await;
     assert_eq!(claim.check(), Ok(()), "renewed since");
 
-    let short = Terms::builder(SECOND / 20).renewal(Renewal::Off).build()?;
+    let short = Terms::builder(SECOND).renewal(Renewal::Off).build()?;
     let late = shop.claim(key("b"), &short).await?;
-    tokio::time::sleep(SECOND / 10).await;
+    tokio::time::sleep(SECOND * 11 / 10).await;
     let mut tx = shop.pool.begin().await?;
     let refused = shop.claims.still_held_in(&mut tx, late.owner()).await;
     assert!(matches!(

@@ -41,7 +41,7 @@ impl Shop {
         let options = url.parse::<PgConnectOptions>()?;
         let pool = PgPoolOptions::new()
             .max_connections(connections)
-            .acquire_timeout(10 * SECOND)
+            .acquire_timeout(60 * SECOND)
             .connect_with(options.options([("search_path", &schema)]))
             .await?;
         sqlx::query("create table receipts (id integer)")
@@ -69,7 +69,7 @@ impl Shop {
 
     /// On a busy machine the answer may be late; the keeper gives back what it could not answer for.
     pub async fn claim(&self, key: Key, terms: &Terms) -> Result<Claim, Box<dyn StdError>> {
-        let until = Instant::now() + 10 * SECOND;
+        let until = Instant::now() + 30 * SECOND;
         loop {
             match self.keeper.claim(key, None, terms, Token::ZERO).await {
                 Ok(Attempt::Granted(claim)) => return Ok(claim),
@@ -101,7 +101,7 @@ impl Shop {
             fingerprint: None,
             settings,
             floor: Token::ZERO,
-            not_after: self.store.now().saturating_add(2 * SECOND),
+            not_after: self.store.now().saturating_add(60 * SECOND),
         }
     }
 
@@ -155,6 +155,6 @@ pub fn receipt() -> Value {
     Value::Kept("receipt 7".into())
 }
 
-pub fn a_second() -> Result<Terms, Box<dyn StdError>> {
-    Ok(Terms::builder(SECOND).build()?)
+pub fn ten_seconds() -> Result<Terms, Box<dyn StdError>> {
+    Ok(Terms::builder(10 * SECOND).build()?)
 }
