@@ -21,10 +21,10 @@ fn with(settings: &[&str]) -> Redis {
 async fn line(url: impl Into<String>) -> String {
     let builder = RedisStore::builder()
         .url(url)
-        .call_timeout(Duration::from_millis(500));
+        .call_timeout(Duration::from_secs(2));
     let since = std::time::Instant::now();
     let error = builder.connect().await.expect_err("it must fail");
-    assert!(since.elapsed() < Duration::from_secs(5), "it took long");
+    assert!(since.elapsed() < Duration::from_secs(30), "it took long");
     let text = error.to_string();
     assert!(!text.contains('\n') && !text.contains("secret"), "{text:?}");
     text

@@ -67,7 +67,7 @@ fn ask<'a>(store: &RedisStore, key: Key, settings: &'a Settings) -> ClaimRequest
         fingerprint: None,
         settings,
         floor: Token::ZERO,
-        not_after: store.now().saturating_add(Duration::from_secs(2)),
+        not_after: store.now().saturating_add(Duration::from_secs(20)),
     }
 }
 
@@ -101,7 +101,7 @@ fn release_of(store: &RedisStore, owner: Owner) -> ReleaseRequest {
         key: owner.key,
         nonce: owner.nonce,
         token: Some(owner.token),
-        not_after: store.now().saturating_add(Duration::from_secs(2)),
+        not_after: store.now().saturating_add(Duration::from_secs(20)),
     }
 }
 

@@ -14,7 +14,7 @@ use super::{ask, granted, key, nonce};
 async fn a_hold_outlives_every_killed_connection() {
     let redis = Redis::start();
     let keeper = Keeper::new(RedisStore::connect(redis.url()).await.unwrap());
-    let lease = Duration::from_millis(1500);
+    let lease = Duration::from_secs(4);
     let terms = Terms::builder(lease).build().unwrap();
     let Ok(Attempt::Granted(held)) = keeper.claim(key(), None, &terms, Token::ZERO).await else {
         panic!("a free key");
@@ -41,7 +41,7 @@ async fn a_beat_while_the_clock_is_back_shortens_no_hold() {
         let here = std::time::SystemTime::now();
         let here = here.duration_since(std::time::UNIX_EPOCH).unwrap();
         let wanted = i64::try_from(here.as_secs()).unwrap() + offset;
-        let until = tokio::time::Instant::now() + Duration::from_secs(10);
+        let until = tokio::time::Instant::now() + Duration::from_secs(30);
         let told = || redis.ask("TIME").lines().nth(2).unwrap().parse::<i64>();
         while told().unwrap().abs_diff(wanted) > 11 {
             assert!(tokio::time::Instant::now() < until, "the clock stays");
@@ -84,7 +84,7 @@ async fn a_token_that_a_floor_had_raised_falls_with_its_record_and_heals() {
     assert_eq!(admit(old.token(), nonce()).await, Admission::Admitted);
     redis.kill();
     redis.run();
-    let until = tokio::time::Instant::now() + Duration::from_secs(10);
+    let until = tokio::time::Instant::now() + Duration::from_secs(30);
     let new = loop {
         match keeper.claim(work, None, &terms, Token::ZERO).await {
             Ok(Attempt::Granted(new)) => break new,

@@ -1,9 +1,8 @@
 //! A primary, its replica, and a sentinel that promotes it.
 
-use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use system_tests::servers::{Process, Redis};
+use system_tests::servers::{Process, Redis, free_port};
 use tower_claim::store::Claimed;
 use tower_claim::{ClaimStore, DynClaimStore, Settings};
 use tower_claim_redis::RedisStore;
@@ -19,9 +18,7 @@ struct Watch {
 /// Who watches a primary; with its password, where it has one.
 fn sentinel(primary: &Redis, password: Option<&str>) -> Watch {
     let folder = tempfile::tempdir().unwrap();
-    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = socket.local_addr().unwrap().port();
-    drop(socket);
+    let port = free_port();
     let file = folder.path().join("sentinel.conf");
     let text = format!(
         "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor m 127.0.0.1 {} 1\n\
@@ -84,7 +81,7 @@ async fn a_promoted_replica_is_found_and_tokens_rise() {
         .url("redis://:right@nowhere.invalid")
         .prefix(fresh());
     let store = builder
-        .call_timeout(Duration::from_millis(500))
+        .call_timeout(Duration::from_secs(2))
         .connect()
         .await
         .unwrap();
@@ -118,7 +115,7 @@ async fn a_promoted_replica_is_found_and_tokens_rise() {
 
     primary.kill();
     let settings = Settings::new(Duration::from_secs(20));
-    let until = Instant::now() + Duration::from_secs(30);
+    let until = Instant::now() + Duration::from_secs(60);
     let busy = loop {
         match store.claim(ask(&store, kept.key, &settings)).await {
             Ok(answer) => break answer,
@@ -144,7 +141,7 @@ async fn a_promoted_replica_is_found_and_tokens_rise() {
 async fn a_sentinel_named_as_a_server_is_refused_with_the_mend() {
     let primary = Redis::start();
     let watch = sentinel(&primary, None);
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + Duration::from_secs(30);
     let text = loop {
         let text = RedisStore::connect(watch.url.clone())
             .await

@@ -158,7 +158,7 @@ async fn dropped_futures_mix_no_answers_up_and_leave_the_key_free() {
             }
         }
     }
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + Duration::from_secs(30);
     loop {
         match keeper.claim(hot, None, &terms, Token::ZERO).await {
             Ok(Attempt::Granted(claim)) => {

@@ -13,7 +13,7 @@ use super::{builder, fresh, granted, granted_for, key, raw, release_of, server};
 
 /// Waits until this channel has a subscriber.
 pub(super) async fn listens(raw: &mut MultiplexedConnection, channel: &str) {
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + Duration::from_secs(30);
     loop {
         let (_, count): (String, i64) = redis::cmd("PUBSUB")
             .arg("NUMSUB")
@@ -32,7 +32,7 @@ pub(super) async fn listens(raw: &mut MultiplexedConnection, channel: &str) {
 
 /// Waits until somebody waits for this key.
 pub(super) async fn is_watched(raw: &mut MultiplexedConnection, store: &RedisStore, key: &Key) {
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + Duration::from_secs(30);
     loop {
         let there: bool = redis::cmd("HEXISTS")
             .arg(store.name_of(key))
@@ -52,10 +52,10 @@ pub(super) async fn is_watched(raw: &mut MultiplexedConnection, store: &RedisSto
 async fn of_ten_thousand_who_wait_for_one_hold_one_looks() {
     let redis = Redis::start();
     let builder = || RedisStore::builder().url(redis.url());
-    let waits = builder().poll_step(Duration::from_secs(60)).connect();
+    let waits = builder().poll_step(Duration::from_secs(300)).connect();
     let waits = waits.await.unwrap();
     let works = builder().connect().await.unwrap();
-    let owner = granted(&works, key()).await;
+    let owner = granted_for(&works, key(), &Settings::new(Duration::from_secs(300))).await;
     let client = redis::Client::open(redis.url()).unwrap();
     let mut raw = client.get_multiplexed_async_connection().await.unwrap();
     assert!(redis.ask("CONFIG RESETSTAT").starts_with("+OK"));
@@ -69,7 +69,7 @@ async fn of_ten_thousand_who_wait_for_one_hold_one_looks() {
             Release::Released
         );
     };
-    let (seen, ()) = tokio::join!(tokio::time::timeout(Duration::from_secs(20), all), end);
+    let (seen, ()) = tokio::join!(tokio::time::timeout(Duration::from_secs(100), all), end);
     let seen = seen.expect("woken long before the poll");
     assert!(seen.iter().all(|seen| matches!(seen, Ok(Watched::Ended))));
     // At first, when the line stood, and when it rang; and each script is sent whole once.
@@ -112,7 +112,7 @@ async fn without_notifications_whoever_waits_polls() {
             Release::Released
         );
     };
-    let watch = tokio::time::timeout(Duration::from_secs(10), store.watch(owner.key, owner.token));
+    let watch = tokio::time::timeout(Duration::from_secs(15), store.watch(owner.key, owner.token));
     let (seen, ()) = tokio::join!(watch, end);
     assert_eq!(seen.expect("the poll sees it").unwrap(), Watched::Ended);
 }
@@ -136,7 +136,7 @@ async fn wakes(end: impl AsyncFn(&RedisStore, Owner)) -> Watched {
         is_watched(&mut raw, &works, &owner.key).await;
         end(&works, owner).await;
     };
-    let watch = tokio::time::timeout(Duration::from_secs(10), waits.watch(owner.key, owner.token));
+    let watch = tokio::time::timeout(Duration::from_secs(30), waits.watch(owner.key, owner.token));
     let (seen, ()) = tokio::join!(watch, end);
     seen.expect("woken long before the poll").unwrap()
 }

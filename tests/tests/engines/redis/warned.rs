@@ -78,7 +78,7 @@ async fn a_clock_that_is_off_is_warned_of_and_the_servers_own_counts() {
         let here = here.duration_since(std::time::UNIX_EPOCH).unwrap();
         let off = i128::from(store.now().as_micros()) - i128::try_from(here.as_micros()).unwrap();
         let wrong = off - i128::from(offset) * 1_000_000;
-        assert!(wrong.abs() < 2_000_000, "{off} µs off");
+        assert!(wrong.abs() < 60_000_000, "{off} µs off");
         granted(&store, key()).await;
     }
 }

@@ -40,7 +40,7 @@ async fn what_says_nothing_any_more_goes_by_itself_and_what_is_live_stays() {
     let _ = store.release(release_of(&store, held)).await.unwrap();
     let left = ttl(&held.key).await;
     assert!(
-        (1..=2100).contains(&left),
+        (1..=20_100).contains(&left),
         "a free record goes after its not_after: {left} ms"
     );
     let for_good = granted(&store, key()).await;

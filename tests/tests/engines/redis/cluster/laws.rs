@@ -154,7 +154,7 @@ async fn who_waits_is_woken_from_any_node() {
             assert_eq!(works.finish(request).await.unwrap(), Finish::Finished);
         };
         let watch =
-            tokio::time::timeout(Duration::from_secs(10), waits.watch(owner.key, owner.token));
+            tokio::time::timeout(Duration::from_secs(15), waits.watch(owner.key, owner.token));
         let (seen, ()) = tokio::join!(watch, finish);
         assert!(matches!(seen.expect("woken").unwrap(), Watched::Done(_)));
     }
