@@ -78,9 +78,9 @@ pub async fn hold_by(store: &impl ClaimStore, key: Key, settings: &Settings) -> 
     }
 }
 
-/// Waits until it is so, for half a minute at most.
+/// Waits until it is so, for a minute and a half at most.
 pub async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
-    let end = tokio::time::Instant::now() + Duration::from_secs(30);
+    let end = tokio::time::Instant::now() + Duration::from_secs(90);
     while !so().await {
         assert!(tokio::time::Instant::now() < end, "never: {what}");
         tokio::time::sleep(Duration::from_millis(50)).await;

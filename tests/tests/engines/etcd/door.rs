@@ -28,7 +28,7 @@ async fn a_server_that_is_missing_or_another_is_one_clear_line() {
     let began = Instant::now();
     let text = refusal(&silent).await;
     assert!(text.contains("does not answer"), "{text}");
-    assert!(began.elapsed() < Duration::from_secs(3));
+    assert!(began.elapsed() < Duration::from_secs(30));
     drop(nobody);
     let text = refusal(&silent).await;
     assert!(text.contains("does not answer"), "{text}");

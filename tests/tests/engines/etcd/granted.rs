@@ -102,7 +102,7 @@ async fn a_keeper_counts_by_what_was_granted_and_holds_for_three_leases() {
     let server = slow_server();
     let store = store_on(endpoints(&server), &prefix()).await;
     let keeper = Keeper::new(store.clone());
-    let asked = Duration::from_secs(2);
+    let asked = Duration::from_secs(3);
     let terms = Terms::builder(asked).build().expect("a lease long enough");
     let one = key();
     let (began, claim) = taken(&keeper, one, &terms).await;

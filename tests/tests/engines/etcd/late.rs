@@ -75,12 +75,10 @@ async fn a_claim_that_arrives_after_its_release_holds_nothing() {
     let tries = (0..24).map(async |nth| {
         let relay = Relay::to(server().addresses()[0].clone());
         let builder = EtcdStore::builder().endpoints([format!("http://{}", relay.address())]);
-        let builder = builder
-            .prefix(&prefix)
-            .call_timeout(Duration::from_millis(700));
+        let builder = builder.prefix(&prefix).call_timeout(Duration::from_secs(2));
         let through = builder.connect().await.expect("etcd answers");
         let (one, nonce) = (key(), nonce());
-        let not_after = through.now().saturating_add(Duration::from_secs(2));
+        let not_after = through.now().saturating_add(Duration::from_secs(20));
         let request = ClaimRequest {
             key: one,
             nonce,
@@ -117,7 +115,7 @@ async fn a_claim_that_arrives_after_its_release_holds_nothing() {
             .is_some_and(|record| record.state != State::Free);
         assert!(!held, "{nth}: {answer:?}, {released:?}, then {seen:?}");
         let again = direct.claim(ClaimRequest {
-            not_after: direct.now().saturating_add(Duration::from_secs(2)),
+            not_after: direct.now().saturating_add(Duration::from_secs(20)),
             ..request
         });
         let again = again.await.expect("etcd answers");
@@ -141,10 +139,10 @@ async fn a_mark_or_a_beat_that_arrives_after_the_lapse_changes_nothing() {
     let tries = (0..32).map(async |nth| {
         let relay = Relay::to(server().addresses()[0].clone());
         let builder = EtcdStore::builder().endpoints([format!("http://{}", relay.address())]);
-        let limit = Duration::from_secs(12);
+        let limit = Duration::from_secs(40);
         let builder = builder.prefix(&prefix).call_timeout(limit);
         let through = builder.connect().await.expect("etcd answers");
-        let owner = hold(&direct, key(), Duration::from_secs(2)).await;
+        let owner = hold(&direct, key(), Duration::from_secs(6)).await;
         let look = async || {
             let seen = direct.peek(owner.key).await.expect("etcd answers");
             seen.expect("its unfinished keep is a day")
@@ -152,8 +150,8 @@ async fn a_mark_or_a_beat_that_arrives_after_the_lapse_changes_nothing() {
         let trouble = async {
             tokio::time::sleep(Duration::from_micros(nth / 2 * 250)).await;
             relay.set(Way::Freeze);
-            // What has passed the relay is applied by now.
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            // What has passed the relay is applied by now, on a busy machine too.
+            tokio::time::sleep(Duration::from_secs(2)).await;
             let before = look().await;
             super::bench::until("the lapse", async || look().await.lapsed).await;
             relay.set(Way::Pass);

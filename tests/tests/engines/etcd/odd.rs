@@ -22,6 +22,7 @@ async fn what_is_left_of_a_lease_does_not_hang_on_wall_clocks() {
         .await
         .expect("etcd");
     for hour in [-3_600_000_i64, 3_600_000] {
+        let began = std::time::Instant::now();
         let owner = hold_by(&store, key(), &terms).await;
         // The record says when its owner renewed last, by the owner's wall clock: which was an hour off.
         let path = format!("{prefix}/k/{}/r", owner.key);
@@ -38,7 +39,6 @@ async fn what_is_left_of_a_lease_does_not_hang_on_wall_clocks() {
         let on = PutOptions::new().with_lease(lease);
         client.put(path, bytes, Some(on)).await.expect("put");
 
-        let began = std::time::Instant::now();
         tokio::time::sleep(Duration::from_secs(2)).await;
         match ask(&store, owner.key, owner.nonce, &terms).await {
             Claimed::Mine { rest, .. } => {

@@ -15,7 +15,7 @@ use super::failover::{claim, leader, persist, renewed};
 async fn a_member_that_stands_still_costs_time_only() {
     let server = Etcd::with_nodes(3);
     let store = store_on(endpoints(&server), &prefix()).await;
-    let lease = Duration::from_secs(8);
+    let lease = Duration::from_secs(20);
     let owner = hold(&store, key(), lease).await;
     let still = leader(&server).await;
     server.process(still).stop();

@@ -50,7 +50,7 @@ async fn a_server_with_a_certificate_of_our_own_is_trusted_only_by_its_authority
     let builder = |scheme: &str| {
         let endpoints = [format!("{scheme}://{address}")];
         let builder = EtcdStore::builder().endpoints(endpoints).prefix(prefix());
-        builder.call_timeout(Duration::from_secs(2))
+        builder.call_timeout(Duration::from_secs(5))
     };
     let trusting = |authority: &[u8]| {
         let tls = TlsOptions::new().ca_certificate(Certificate::from_pem(authority));

@@ -121,7 +121,7 @@ async fn a_mute_watch_costs_one_poll_step() {
     let worker = store_on(endpoints(server()), &prefix).await;
     // Two ways to one server: the watch goes the one, looks go the other once the first stands still.
     let relays = [(); 2].map(|()| Relay::to(server().addresses()[0].clone()));
-    let limit = SECOND * 12;
+    let limit = SECOND * 20;
     let builder = builder(relays.iter().map(through).collect(), &prefix);
     let builder = builder.poll(SECOND / 10).call_timeout(limit);
     let waiter = builder.connect().await.expect("etcd answers");
