@@ -83,9 +83,9 @@ pub(super) fn is_root() -> bool {
 ///
 /// # Panics
 ///
-/// After 30 s, with what was waited for and what `log` says last.
+/// After 90 s, with what was waited for and what `log` says last.
 pub(super) fn wait_for(what: &str, log: &Path, mut ready: impl FnMut() -> bool) {
-    let until = Instant::now() + Duration::from_secs(30);
+    let until = Instant::now() + Duration::from_secs(90);
     while !ready() {
         if Instant::now() > until {
             let log = std::fs::read_to_string(log).unwrap_or_default();
