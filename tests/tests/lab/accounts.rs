@@ -56,7 +56,7 @@ async fn a_leased_write_reaches_the_ledger(on: Engine) {
 
 async fn a_second_owner_is_refused_while_the_first_works(on: Engine) {
     let lab = on.lab(&[]);
-    let first = tokio::spawn(put(&lab, "/accounts/7").lab("delay=1500").send());
+    let first = tokio::spawn(put(&lab, "/accounts/7").lab("delay=5000").send());
     until(
         "the first works",
         || effects(&lab, "PUT /accounts/7"),
@@ -155,8 +155,8 @@ async fn work_without_renewal_is_cancelled_at_the_end_of_its_lease(on: Engine) {
 }
 
 async fn with_renewal_a_lease_outlives_its_length(on: Engine) {
-    let lab = on.lab(&["--lease", "300ms"]);
-    let slow = tokio::spawn(put(&lab, "/accounts/7").lab("delay=1500").send());
+    let lab = on.lab(&["--lease", "2s"]);
+    let slow = tokio::spawn(put(&lab, "/accounts/7").lab("delay=5000").send());
     until("it works", || effects(&lab, "PUT /accounts/7"), |n| *n == 1).await;
     let mut refused = 0;
     while !slow.is_finished() {
@@ -265,7 +265,7 @@ async fn an_encoded_account_is_written_to_under_its_own_name(on: Engine) {
 
 async fn a_blocked_owner_is_taken_over_and_its_late_write_is_refused(on: Engine) {
     let lab = on.lab(&["--lease", "200ms", "--renew", "off"]);
-    let zombie = tokio::spawn(put(&lab, "/accounts/7").lab("block=2000").send());
+    let zombie = tokio::spawn(put(&lab, "/accounts/7").lab("block=8000").send());
     until(
         "the first blocks its thread",
         || effects(&lab, "PUT /accounts/7"),

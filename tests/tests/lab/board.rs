@@ -151,7 +151,7 @@ async fn followers_of_a_flight_name_their_blocker() {
     let lab = Lab::start(&[]);
     let leader = tokio::spawn(
         get(lab.address(), "/items/7")
-            .lab("mark=upstream_called&delay=3000")
+            .lab("mark=upstream_called&delay=8000")
             .send(),
     );
     until(
@@ -243,7 +243,7 @@ async fn metrics_have_one_sample_a_response() {
 #[tokio::test]
 async fn the_board_is_read_while_handlers_block_every_worker() {
     let lab = Lab::start_with(&[], &[("TOKIO_WORKER_THREADS", "1")]);
-    let blocked = tokio::spawn(get(lab.address(), "/orders").lab("block=3000").send());
+    let blocked = tokio::spawn(get(lab.address(), "/orders").lab("block=8000").send());
     let rows = wait_live(&lab, "/orders", 1).await;
     assert_eq!(rows[0]["stage"], "received");
     assert!(

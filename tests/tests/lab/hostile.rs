@@ -39,9 +39,9 @@ async fn an_owner_paused_for_three_leases_wakes_to_refusals(on: Engine) {
     let args = &["--lease", place.lease()];
     let (zombie, other) = (place.lab(args), place.lab(args));
     // One that can be cancelled, one that cannot: it holds its thread.
-    let spared = tokio::spawn(account(&zombie, "1").lab("delay=1500").send());
-    let stubborn = tokio::spawn(account(&zombie, "2").lab("block=1500").send());
-    let half = tokio::spawn(order(&zombie, "k").lab("delay=1500").send());
+    let spared = tokio::spawn(account(&zombie, "1").lab("delay=8000").send());
+    let stubborn = tokio::spawn(account(&zombie, "2").lab("block=8000").send());
+    let half = tokio::spawn(order(&zombie, "k").lab("delay=8000").send());
     for of in ["PUT /accounts/1", "PUT /accounts/2", "POST /orders"] {
         until("it works", || effects(&zombie, of), |n| *n == 1).await;
     }

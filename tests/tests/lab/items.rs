@@ -25,7 +25,7 @@ fn waiting(rows: &[serde_json::Value]) -> usize {
 #[tokio::test]
 async fn a_hundred_readers_make_one_call() {
     let lab = Lab::start(&[]);
-    let answers = all((0..100).map(|_| get(lab.address(), "/items/7").lab("delay=500"))).await;
+    let answers = all((0..100).map(|_| get(lab.address(), "/items/7").lab("delay=3000"))).await;
     assert!(
         answers
             .iter()
@@ -43,7 +43,7 @@ async fn a_hundred_readers_make_one_call() {
 #[tokio::test]
 async fn failures_and_panics_are_shared_and_never_kept() {
     let lab = Lab::start(&[]);
-    for (flags, status) in [("delay=300&status=503", 503), ("delay=300&panic", 500)] {
+    for (flags, status) in [("delay=2000&status=503", 503), ("delay=2000&panic", 500)] {
         let before = effects(&lab, "GET /items/7").await;
         let answers = all((0..20).map(|_| get(lab.address(), "/items/7").lab(flags))).await;
         assert!(
@@ -58,7 +58,7 @@ async fn failures_and_panics_are_shared_and_never_kept() {
 #[tokio::test]
 async fn a_leader_who_leaves_takes_nobody_along() {
     let lab = Lab::start(&[]);
-    let leader = tokio::spawn(get(lab.address(), "/items/7").lab("delay=800").send());
+    let leader = tokio::spawn(get(lab.address(), "/items/7").lab("delay=5000").send());
     until(
         "the leader runs",
         || effects(&lab, "GET /items/7"),
@@ -124,7 +124,7 @@ async fn private_requests_and_answers_are_not_shared() {
 async fn head_and_get_are_two_calls() {
     let lab = Lab::start(&[]);
     let calls = [Method::HEAD, Method::GET, Method::HEAD, Method::GET];
-    let answers = all(calls.map(|m| call(lab.address(), m, "/items/7").lab("delay=300"))).await;
+    let answers = all(calls.map(|m| call(lab.address(), m, "/items/7").lab("delay=2000"))).await;
     assert!(answers[0].body.is_empty() && answers[2].body.is_empty());
     assert!(!answers[1].body.is_empty() && answers[1].body == answers[3].body);
     assert_eq!(effects(&lab, "GET /items/7").await, 1);
@@ -162,7 +162,7 @@ async fn the_origin_answers_conditions_and_ranges() {
 #[tokio::test]
 async fn followers_time_out_and_old_flights_end() {
     let lab = Lab::start(&["--flight-wait", "200ms", "--flight-age", "60s"]);
-    let leader = tokio::spawn(get(lab.address(), "/items/7").lab("delay=2500").send());
+    let leader = tokio::spawn(get(lab.address(), "/items/7").lab("delay=6000").send());
     until(
         "the leader runs",
         || effects(&lab, "GET /items/7"),
@@ -210,7 +210,7 @@ async fn followers_time_out_and_old_flights_end() {
 #[tokio::test]
 async fn too_many_waiters_are_refused() {
     let lab = Lab::start(&["--max-waiters", "3"]);
-    let leader = tokio::spawn(get(lab.address(), "/items/7").lab("delay=1500").send());
+    let leader = tokio::spawn(get(lab.address(), "/items/7").lab("delay=6000").send());
     until(
         "the leader runs",
         || effects(&lab, "GET /items/7"),

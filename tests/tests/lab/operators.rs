@@ -21,7 +21,7 @@ async fn claims_are_listed_without_their_business_keys(on: Engine) {
         .await;
     let slow = tokio::spawn(
         call(lab.address(), Method::PUT, "/accounts/my-account")
-            .lab("delay=3000")
+            .lab("delay=20000")
             .send(),
     );
     let held = |claims: &serde_json::Value| {

@@ -147,7 +147,7 @@ async fn fifty_at_once_run_once(on: Engine) {
 }
 
 async fn waiting_repeats_get_the_answer_when_it_is_there(on: Engine) {
-    let lab = on.lab(&["--on-busy", "wait:5s"]);
+    let lab = on.lab(&["--on-busy", "wait:20s"]);
     let calls = (0..10).map(|_| {
         tokio::spawn(
             post(lab.address(), "/orders")
@@ -169,7 +169,7 @@ async fn waiting_repeats_get_the_answer_when_it_is_there(on: Engine) {
     let first = tokio::spawn(
         post(lab.address(), "/orders")
             .key("k")
-            .lab("delay=3000")
+            .lab("delay=20000")
             .send(),
     );
     until(
@@ -429,7 +429,7 @@ async fn a_lapsed_run_is_taken_over_and_its_late_answer_is_not_kept(on: Engine) 
     let first = tokio::spawn(
         post(lab.address(), "/orders")
             .key("k")
-            .lab("delay=900")
+            .lab("delay=5000")
             .send(),
     );
     until(
@@ -441,7 +441,7 @@ async fn a_lapsed_run_is_taken_over_and_its_late_answer_is_not_kept(on: Engine) 
     let ask = || {
         post(lab.address(), "/orders")
             .key("k")
-            .lab("delay=1200")
+            .lab("delay=6000")
             .send()
     };
     let second = until("the second takes over", ask, |answer| answer.status == 201).await;
@@ -458,7 +458,7 @@ async fn a_lapsed_run_is_taken_over_and_its_late_answer_is_not_kept(on: Engine) 
 }
 
 async fn an_outcome_is_forgotten_after_its_retention_only(on: Engine) {
-    let lab = on.lab(&["--retention", "400ms"]);
+    let lab = on.lab(&["--retention", "3s"]);
     assert_eq!(
         post(lab.address(), "/orders").key("k").send().await.status,
         201
