@@ -40,7 +40,7 @@ async fn fetch(address: std::net::SocketAddr, method: &str, path: &str) -> Strin
 
 /// Waits for a condition, with a deadline.
 async fn until<T>(mut found: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(30);
     loop {
         if let Some(found) = found() {
             return found;

@@ -274,14 +274,14 @@ fn a_watchdog_tells_and_stops() {
             let _ = tell.send(report.to_string());
         })
         .unwrap();
-    let first = told.recv_timeout(Duration::from_secs(10)).unwrap();
+    let first = told.recv_timeout(Duration::from_secs(30)).unwrap();
     assert!(first.contains("GET /x stuck in received for"), "{first}");
     assert!(first.ends_with("(not woken)"), "{first}");
     drop(watchdog);
     // The thread has ended, and with it the sender.
     while told.recv_timeout(Duration::ZERO).is_ok() {}
     assert!(matches!(
-        told.recv_timeout(Duration::from_secs(10)),
+        told.recv_timeout(Duration::from_secs(30)),
         Err(std::sync::mpsc::RecvTimeoutError::Disconnected)
     ));
 }

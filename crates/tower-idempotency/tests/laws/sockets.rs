@@ -59,19 +59,19 @@ async fn send(at: std::net::SocketAddr, request: &str) -> String {
     socket.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     let reading = socket.read_to_string(&mut answer);
-    let read = tokio::time::timeout(ms(10_000), reading).await;
+    let read = tokio::time::timeout(ms(30_000), reading).await;
     assert!(read.is_ok_and(|read| read.is_ok()), "it hangs: {answer}");
     answer
 }
 
 async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..1000 {
+    for _ in 0..3000 {
         if holds() {
             return;
         }
         tokio::time::sleep(ms(10)).await;
     }
-    panic!("not within 10 s: {what}");
+    panic!("not within 30 s: {what}");
 }
 
 #[tokio::test]
@@ -210,14 +210,14 @@ async fn an_http2_stream_that_is_reset_is_replayed_its_answer_later() {
     };
 
     let (answer, mut upload) = client.send_request(request("k"), false).unwrap();
-    upload.send_data(Bytes::from_static(b"300"), true).unwrap();
+    upload.send_data(Bytes::from_static(b"3000"), true).unwrap();
     until("the handler runs", || effects.0.load(Ordering::SeqCst) == 1).await;
     upload.send_reset(h2::Reason::CANCEL);
     assert!(answer.await.unwrap_err().is_reset());
     assert_eq!(layer.in_flight(), 1, "it runs on");
     until("the handler is done", || layer.in_flight() == 0).await;
     let (answer, mut upload) = client.send_request(request("k"), false).unwrap();
-    upload.send_data(Bytes::from_static(b"300"), true).unwrap();
+    upload.send_data(Bytes::from_static(b"3000"), true).unwrap();
     let answer = answer.await.unwrap();
     assert_eq!(answer.status(), 201);
     assert_eq!(answer.headers()["idempotent-replayed"], "true");

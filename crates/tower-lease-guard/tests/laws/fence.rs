@@ -194,7 +194,7 @@ async fn under_a_concurrency_limit_every_permit_comes_back() {
         .service_fn(ok);
     for t in 1..=20 {
         let call = service.clone().oneshot(write(t, 1));
-        let response = tokio::time::timeout(Duration::from_secs(5), call)
+        let response = tokio::time::timeout(Duration::from_secs(30), call)
             .await
             .expect("a permit was lost");
         drop(response.unwrap());

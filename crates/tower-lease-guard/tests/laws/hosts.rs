@@ -46,7 +46,7 @@ impl Client {
         loop {
             let mut byte = [0];
             let more = self.0.read(&mut byte);
-            let Ok(n) = tokio::time::timeout(Duration::from_secs(5), more).await else {
+            let Ok(n) = tokio::time::timeout(Duration::from_secs(30), more).await else {
                 panic!("it ended with {:?}", String::from_utf8_lossy(&seen));
             };
             let n = n.unwrap();
@@ -150,7 +150,7 @@ async fn a_client_that_hangs_up_frees_the_key_before_the_lease_ends() {
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), free)
+    tokio::time::timeout(Duration::from_secs(30), free)
         .await
         .expect("the key stays taken");
 }

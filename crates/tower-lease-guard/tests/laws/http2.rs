@@ -36,13 +36,13 @@ impl Client {
         let uri = format!("http://x{path}");
         let request = Request::builder().method(method).uri(uri);
         let answer = self.0.send_request(request.body(Empty::new()).unwrap());
-        let answer = tokio::time::timeout(Duration::from_secs(5), answer).await;
+        let answer = tokio::time::timeout(Duration::from_secs(30), answer).await;
         answer.expect("no answer").unwrap()
     }
 
     async fn ask(&mut self, method: Method, path: &str) -> (u16, Bytes) {
         let (head, body) = self.head(method, path).await.into_parts();
-        let body = tokio::time::timeout(Duration::from_secs(5), body.collect()).await;
+        let body = tokio::time::timeout(Duration::from_secs(30), body.collect()).await;
         let body = body.expect("no end").unwrap().to_bytes();
         (head.status.as_u16(), body)
     }
@@ -93,7 +93,7 @@ async fn a_reset_in_mid_body_frees_the_key_before_the_lease_ends() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    let free = tokio::time::timeout(Duration::from_secs(10), free).await;
+    let free = tokio::time::timeout(Duration::from_secs(30), free).await;
     free.expect("the key stays taken");
     assert_eq!(client.ask(Method::GET, "/accounts/a").await.0, 200);
 }
