@@ -59,7 +59,13 @@ impl App {
         let faults = claims.faults();
         let namespace = options.namespace.as_str();
 
-        let orders = idempotency(options, claims.clone()).named("orders");
+        // Announcements have keys of their own making, without a syntax.
+        let orders = idempotency(options, claims.clone())
+            .named("orders")
+            .key_syntax(match options.keys {
+                Keys::Lenient => KeySyntax::Lenient,
+                Keys::Strict => KeySyntax::Strict,
+            });
         let orders = match options.fingerprint {
             Print::Raw => orders,
             Print::Json => orders.canonical_json(),
@@ -172,10 +178,6 @@ fn idempotency(options: &Options, claims: Claims) -> IdempotencyBuilder {
         .on_store_down(match options.store_down {
             StoreDown::Closed => OnStoreDown::Refuse,
             StoreDown::Open => OnStoreDown::RunUnprotected,
-        })
-        .key_syntax(match options.keys {
-            Keys::Lenient => KeySyntax::Lenient,
-            Keys::Strict => KeySyntax::Strict,
         })
         .max_request_body(options.max_body)
         .max_response_body(options.max_response)
