@@ -134,7 +134,7 @@ async fn both_accounts_are_leased_and_opposite_orders_do_not_lock_up(on: Engine)
 }
 
 async fn work_without_renewal_is_cancelled_at_the_end_of_its_lease(on: Engine) {
-    let lab = on.lab(&["--lease", "200ms", "--renew", "off"]);
+    let lab = on.lab(&["--lease", "2s", "--renew", "off"]);
     let answer = put(&lab, "/accounts/7").lab("delay=5000").send().await;
     assert_eq!(
         (answer.status.as_u16(), answer.code().as_str()),
@@ -215,7 +215,7 @@ async fn the_fence_compares_token_nonce_and_resource(on: Engine) {
 }
 
 async fn a_paused_owner_cannot_write_after_a_takeover(on: Engine) {
-    let lab = on.lab(&["--lease", "200ms", "--renew", "off"]);
+    let lab = on.lab(&["--lease", "2s", "--renew", "off"]);
     let zombie = put(&lab, "/accounts/7")
         .lab("write=off")
         .send()
@@ -264,8 +264,8 @@ async fn an_encoded_account_is_written_to_under_its_own_name(on: Engine) {
 }
 
 async fn a_blocked_owner_is_taken_over_and_its_late_write_is_refused(on: Engine) {
-    let lab = on.lab(&["--lease", "200ms", "--renew", "off"]);
-    let zombie = tokio::spawn(put(&lab, "/accounts/7").lab("block=8000").send());
+    let lab = on.lab(&["--lease", "2s", "--renew", "off"]);
+    let zombie = tokio::spawn(put(&lab, "/accounts/7").lab("block=12000").send());
     until(
         "the first blocks its thread",
         || effects(&lab, "PUT /accounts/7"),

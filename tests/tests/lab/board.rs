@@ -151,7 +151,7 @@ async fn followers_of_a_flight_name_their_blocker() {
     let lab = Lab::start(&[]);
     let leader = tokio::spawn(
         get(lab.address(), "/items/7")
-            .lab("mark=upstream_called&delay=8000")
+            .lab("mark=upstream_called&delay=4000")
             .send(),
     );
     until(

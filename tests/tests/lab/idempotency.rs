@@ -166,8 +166,8 @@ async fn closed_is_the_default_and_open_says_that_it_is(on: Engine) {
 }
 
 async fn a_lapsed_run_under_hold_is_unknown(on: Engine) {
-    let lab = on.lab(&["--on-lapse", "hold", "--lease", "200ms", "--renew", "off"]);
-    let first = tokio::spawn(order(&lab).lab("delay=8000").send());
+    let lab = on.lab(&["--on-lapse", "hold", "--lease", "2s", "--renew", "off"]);
+    let first = tokio::spawn(order(&lab).lab("delay=12000").send());
     until("it runs", || effects(&lab, "POST /orders"), |n| *n == 1).await;
     let ask = || order(&lab).send();
     let unknown = until("it lapses", ask, |answer| answer.code() != "in-progress").await;

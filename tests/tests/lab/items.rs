@@ -210,7 +210,7 @@ async fn followers_time_out_and_old_flights_end() {
 #[tokio::test]
 async fn too_many_waiters_are_refused() {
     let lab = Lab::start(&["--max-waiters", "3"]);
-    let leader = tokio::spawn(get(lab.address(), "/items/7").lab("delay=6000").send());
+    let leader = tokio::spawn(get(lab.address(), "/items/7").lab("delay=4000").send());
     until(
         "the leader runs",
         || effects(&lab, "GET /items/7"),

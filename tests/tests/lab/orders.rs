@@ -425,11 +425,11 @@ async fn a_large_response_is_sent_whole_and_never_run_again(on: Engine) {
 }
 
 async fn a_lapsed_run_is_taken_over_and_its_late_answer_is_not_kept(on: Engine) {
-    let lab = on.lab(&["--lease", "200ms", "--renew", "off"]);
+    let lab = on.lab(&["--lease", "2s", "--renew", "off"]);
     let first = tokio::spawn(
         post(lab.address(), "/orders")
             .key("k")
-            .lab("delay=5000")
+            .lab("delay=8000")
             .send(),
     );
     until(
@@ -441,7 +441,7 @@ async fn a_lapsed_run_is_taken_over_and_its_late_answer_is_not_kept(on: Engine) 
     let ask = || {
         post(lab.address(), "/orders")
             .key("k")
-            .lab("delay=6000")
+            .lab("delay=9000")
             .send()
     };
     let second = until("the second takes over", ask, |answer| answer.status == 201).await;
