@@ -44,10 +44,11 @@ pub async fn black_hole<E: Engine>() {
             next
         };
         let limit = E::lease() * 2 + ANSWER * 2;
-        let (_, (), next) = within(limit, "the hand-over", async {
-            tokio::join!(held.lost(), knows(held, cut, E::lease()), follows)
+        let (_, next) = within(limit, "the hand-over", async {
+            tokio::join!(held.lost(), follows)
         })
         .await;
+        knows(held, cut, E::lease()).await;
         assert!(!guard.write_as(held).await, "the old owner writes");
         drop(next);
     }))
