@@ -1,9 +1,7 @@
 //! Repeats in two processes while the first run is going: told when to come again, or waiting for its end.
 
-use std::time::Duration;
-
 use tower_claim::testing::Operation;
-use tower_claim::{ClaimAdmin, ClaimStore, Renewal};
+use tower_claim::{ClaimAdmin, Renewal};
 use tower_idempotency::{IdempotencyBuilder, OnBusy};
 
 use super::on_each_engine;
@@ -219,7 +217,7 @@ async fn on_redis_a_crowd_that_waits_sends_nothing() {
     // The last of what is sent at the beginning of a watch: a look when the line stands.
     until("it is quiet", async || {
         let count = calls(&server);
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
         calls(&server) == count
     })
     .await;

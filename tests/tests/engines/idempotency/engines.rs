@@ -70,10 +70,6 @@ mod redis {
             static SERVER: OnceLock<servers::Redis> = OnceLock::new();
             SERVER.get_or_init(servers::Redis::start)
         }
-
-        pub fn prefix(&self) -> &str {
-            &self.0
-        }
     }
 
     impl Engine for Redis {
@@ -176,6 +172,8 @@ mod etcd {
 
     impl Engine for Etcd {
         type Store = EtcdStore;
+
+        const KEEPS_LARGE: bool = false;
 
         async fn place() -> Self {
             Self(format!("i{}", fresh()))

@@ -6,6 +6,13 @@
 
 mod busy;
 mod engines;
+#[cfg(feature = "grpc")]
+mod grpc;
+mod kept;
+#[cfg(any(feature = "redis", feature = "postgres", feature = "etcd"))]
+mod lapse;
+mod lookup;
+mod quota;
 mod scene;
 
 /// Each law on every engine.

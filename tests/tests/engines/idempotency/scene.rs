@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
@@ -44,6 +43,9 @@ pub async fn in_time<F: Future>(what: &str, future: F) -> F::Output {
 pub trait Engine: Sized + Send + Sync + 'static {
     type Store: ClaimStore + ClaimAdmin + Clone;
 
+    /// Whether it takes records of several MiB.
+    const KEEPS_LARGE: bool = true;
+
     /// A place where nobody else is.
     fn place() -> impl Future<Output = Self> + Send;
 
@@ -75,7 +77,16 @@ impl<E: Engine> Process<E> {
         shop: &Shop,
         set: impl FnOnce(IdempotencyBuilder) -> IdempotencyBuilder,
     ) -> Self {
-        let store = FaultStore::new(place.store().await);
+        Self::over(place.store().await, shop, set)
+    }
+
+    /// Over a store that is there.
+    pub fn over(
+        store: E::Store,
+        shop: &Shop,
+        set: impl FnOnce(IdempotencyBuilder) -> IdempotencyBuilder,
+    ) -> Self {
+        let store = FaultStore::new(store);
         let builder = IdempotencyLayer::builder(store.clone()).scope(tenant);
         // What is shown here is not what an engine may lose: that has hours of its own.
         let layer = set(builder.trust_forgetful_store()).build();
@@ -100,7 +111,7 @@ impl<E: Engine> Process<E> {
     }
 
     pub fn start(&self, ask: &Ask) -> JoinHandle<Answer> {
-        tokio::spawn(answer(self.service.clone(), ask.request()))
+        begin(self.service.clone(), ask.request())
     }
 
     pub fn start_many(&self, many: usize, ask: &Ask) -> Vec<JoinHandle<Answer>> {
@@ -110,6 +121,11 @@ impl<E: Engine> Process<E> {
     pub async fn until_waiting(&self, many: usize) {
         until("all wait", async || self.layer.waiting() == many).await;
     }
+}
+
+/// In a task of its own.
+pub fn begin(service: Service, request: Request<Full<Bytes>>) -> JoinHandle<Answer> {
+    tokio::spawn(answer(service, request))
 }
 
 pub async fn all(asked: Vec<JoinHandle<Answer>>) -> Vec<Answer> {
@@ -148,6 +164,17 @@ impl Shop {
         until("the handler runs", async || self.effects() == many).await;
     }
 
+    /// Counts one effect; which it is.
+    pub fn begin(&self) -> usize {
+        self.begun.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    /// Waits at the door.
+    pub async fn pass(&self) {
+        let permit = self.door.acquire().await;
+        permit.expect("it is never closed").forget();
+    }
+
     /// Lets one go on that waits.
     pub fn let_go(&self) {
         self.door.add_permits(1);
@@ -168,13 +195,13 @@ impl Shop {
         let (parts, body) = request.into_parts();
         let does = Does::of(&parts.headers);
         body.collect().await?;
-        let n = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        let n = self.begin();
         if does.told("commit") {
             let run = parts.extensions.get::<IdempotentRun>();
             run.ok_or("no run")?.point_of_no_return().await?;
         }
         if does.told("wait") {
-            self.door.acquire().await?.forget();
+            self.pass().await;
         }
         assert!(!does.told("panic"), "told to");
         let size = does.number("size");
@@ -182,7 +209,7 @@ impl Shop {
             (false, None) => full(format!("order {n}")),
             (false, Some(size)) => full(filler(n, size)),
             (true, size) => {
-                // Of unknown length, and behind the door once more.
+                // Of unknown length.
                 let text = Bytes::from(filler(n, size.unwrap_or(30)));
                 let frames = futures_util::stream::unfold(text, |mut left| async move {
                     let frame = left.split_to(left.len().min(1024));
@@ -238,7 +265,6 @@ pub struct Ask {
     key: String,
     does: String,
     tenant: Option<String>,
-    body: &'static str,
 }
 
 pub fn ask(key: &str) -> Ask {
@@ -246,7 +272,6 @@ pub fn ask(key: &str) -> Ask {
         key: key.to_owned(),
         does: String::new(),
         tenant: None,
-        body: "one coffee",
     }
 }
 
@@ -262,11 +287,6 @@ impl Ask {
         self
     }
 
-    pub fn body(mut self, body: &'static str) -> Self {
-        self.body = body;
-        self
-    }
-
     pub fn request(&self) -> Request<Full<Bytes>> {
         let request = Request::post("/orders")
             .header("idempotency-key", &self.key)
@@ -275,7 +295,9 @@ impl Ask {
             Some(tenant) => request.header("x-tenant", tenant),
             None => request,
         };
-        request.body(Full::from(self.body)).expect("a good request")
+        request
+            .body(Full::from("one coffee"))
+            .expect("a good request")
     }
 }
 
@@ -356,5 +378,3 @@ pub fn one_ran(answers: &[Answer]) -> &Answer {
     }
     ran[0]
 }
-
-pub type Boxed<'a, T> = BoxFuture<'a, T>;
