@@ -221,6 +221,7 @@ where
         responder: responder.clone(),
         row: row.clone(),
         first_seen,
+        begun: false,
         seat,
         _run: shared.running.begin(),
         _permit: permit,
@@ -242,7 +243,7 @@ where
 
 /// Runs the handler to its end, whoever listens.
 async fn execute<S, Q, R>(
-    open: OpenRun,
+    mut open: OpenRun,
     lapsed: Option<LapsedRun>,
     inner: Inner<S>,
     request: Q,
@@ -258,6 +259,7 @@ async fn execute<S, Q, R>(
         let _ = answer.send(Ok(open.responder.respond(reply)));
         return;
     }
+    open.begun = true;
     // The call itself may panic, too, not only its future: hence the async block.
     let called = async move { inner.call(request).await };
     match AssertUnwindSafe(called).catch_unwind().await {

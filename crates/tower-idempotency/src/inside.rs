@@ -155,6 +155,13 @@ impl Hold {
             let _ = claim.release().await;
         }
     }
+
+    /// Leaves it as a crash would.
+    pub(crate) fn abandon(self) {
+        if let Self::Claim(claim) = self {
+            claim.abandon();
+        }
+    }
 }
 
 impl Shared {

@@ -22,7 +22,7 @@ use crate::shared::Shared;
 use crate::stage::Row;
 
 /// A run whose claim is to be settled: finished with an outcome, or released without one. Dropped
-/// unsettled (its task was killed), the keeper is told to release.
+/// unsettled (its task was killed) it lapses, once its handler was called.
 pub(crate) struct OpenRun {
     pub(crate) shared: Arc<Shared>,
     pub(crate) key: Key,
@@ -36,6 +36,8 @@ pub(crate) struct OpenRun {
     pub(crate) row: Row,
     /// When the first run began, since the Unix epoch.
     pub(crate) first_seen: Duration,
+    /// The handler was called: its effects may be there.
+    pub(crate) begun: bool,
     /// Where tenants have quotas.
     pub(crate) seat: Option<Seat>,
     pub(crate) _run: RunSeat,
@@ -252,10 +254,17 @@ impl OpenRun {
     }
 }
 
-/// Unsettled, where a callback panicked or the runtime shuts down. A clone of the run that the handler left
+/// Unsettled, where the runtime shuts down or a callback panicked. A clone of the run that the handler left
 /// behind must not keep the claim.
 impl Drop for OpenRun {
     fn drop(&mut self) {
-        drop(self.run.end());
+        let Some(hold) = self.run.end() else {
+            return;
+        };
+        if self.begun {
+            // Given back, the key would be free for a repeat that knows of nothing: the keeper, on a thread of its
+            // own, outlives the runtime. A process that shuts down in the midst of a run must leave what a crash does.
+            hold.abandon();
+        }
     }
 }

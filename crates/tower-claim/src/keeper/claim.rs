@@ -16,9 +16,10 @@ use crate::{Fingerprint, Key, Moment, Nonce, StoreError, Token};
 
 /// The right to do one piece of work, as its owner holds it.
 ///
-/// Clones share one hold. It ends by [`finish`](Self::finish), by [`release`](Self::release), by a
-/// [`Loss`], or with the last clone: dropped unfinished, the keeper is told to release it. A claim that
-/// was lost is not released then: its work may still be running somewhere, so its lease lapses instead.
+/// Clones share one hold. It ends by [`finish`](Self::finish), by [`release`](Self::release), by
+/// [`abandon`](Self::abandon), by a [`Loss`], or with the last clone: dropped unfinished, the keeper is told to
+/// release it. A claim that was lost is not released then: its work may still be running somewhere, so its lease
+/// lapses instead.
 #[derive(Clone)]
 #[must_use = "dropped, the claim is released"]
 pub struct Claim {
@@ -170,7 +171,7 @@ impl Drop for Grip {
                 }
                 Phase::Releasing => !self.released,
                 // Whoever sent the finish sees it through.
-                Phase::Finishing => false,
+                Phase::Finishing | Phase::Abandoned => false,
             }
         };
         self.keeper.desk.unschedule(&self.hold);

@@ -1,4 +1,4 @@
-//! How a claim ends: the point of no return, finish, release.
+//! How a claim ends: the point of no return, finish, release, abandoned.
 
 use std::fmt;
 use std::sync::Arc;
@@ -209,6 +209,30 @@ impl Claim {
         }
         grip.released = true;
         Ok(HandBack::Answered(last))
+    }
+}
+
+impl Claim {
+    /// Lets the claim lapse, for all clones, as if its owner had crashed: it is renewed no more, and nothing is sent.
+    /// For work whose end nobody will see, and whose effects may be there already: a release would free the key as
+    /// if nothing had been done. [`check`](Self::check) is false from here on.
+    ///
+    /// The store answers as after a crash: the key is busy until the lease is over; then it can be taken over, by one
+    /// who is told of this claim; under [`LapsePolicy::Hold`](crate::LapsePolicy::Hold) or past the point of no return
+    /// its outcome is unknown.
+    ///
+    /// A finish or release that was sent before goes on as if this had not been called.
+    pub fn abandon(self) {
+        let hold = self.hold();
+        {
+            let mut state = hold.lock();
+            if state.phase != Phase::Open {
+                return;
+            }
+            state.phase = Phase::Abandoned;
+        }
+        self.grip.keeper.desk.unschedule(hold);
+        hold.changed.notify_waiters();
     }
 }
 

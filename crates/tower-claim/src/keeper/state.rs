@@ -18,6 +18,8 @@ pub(super) enum Phase {
     Finishing,
     /// A release was sent, or is about to be.
     Releasing,
+    /// Nothing was sent, nor will be: the lease lapses.
+    Abandoned,
 }
 
 /// What became of one beat.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tower_claim::store::{Capabilities, Event, Promise, Resolution};
 use tower_claim::testing::{Fault, Operation};
-use tower_claim::{ClaimAdmin, LapsePolicy, Renewal, RunOn};
-use tower_idempotency::{IdempotencyBuilder, IdempotencyLayer, IdempotentRun};
+use tower_claim::{ClaimAdmin, LapsePolicy, MemoryStore, Renewal, RunOn};
+use tower_idempotency::{IdempotencyBuilder, IdempotencyLayer, IdempotentRun, RequestBody};
 
 use crate::support::*;
 
@@ -352,4 +352,62 @@ async fn a_slow_store_tells_a_late_run_of_the_winner_all_the_same() {
         .faults()
         .set_for(Operation::Watch, Fault::Delay(ms(150)));
     late.await.unwrap().assert_replay_of(&winner);
+}
+
+/// A process that goes down in the midst of a run (a drain that timed out, then the end of its runtime) leaves what a
+/// crash would: its keeper, on a thread of its own, must not give the key back.
+#[test]
+fn a_run_whose_runtime_shuts_down_lapses_as_after_a_crash() {
+    for on_lapse in [LapsePolicy::Hold, LapsePolicy::TakeOver] {
+        let store = MemoryStore::new();
+        let layer = || {
+            let layer = IdempotencyLayer::builder(store.clone()).lease(ms(1000));
+            layer.on_lapse(on_lapse).build().unwrap()
+        };
+        let runtime = || {
+            let runtime = tokio::runtime::Builder::new_multi_thread();
+            { runtime }.worker_threads(1).enable_all().build().unwrap()
+        };
+        let ask = post("/orders").key("k");
+
+        let first = runtime();
+        let (begins, mut begun) = tokio::sync::mpsc::unbounded_channel();
+        let endless = tower::service_fn(move |_: http::Request<RequestBody<Body>>| {
+            begins.send(()).unwrap();
+            std::future::pending::<Result<http::Response<Body>, std::io::Error>>()
+        });
+        let going_down = layer();
+        let service = tower::util::BoxCloneSyncService::new(endless);
+        let service = tower::Layer::layer(&going_down, service);
+        let drained = first.block_on(async {
+            let _running = spawn(&service, ask.clone());
+            begun.recv().await.unwrap();
+            going_down.drain(ms(1)).await
+        });
+        assert!(!drained);
+        drop((first, service, going_down));
+
+        let next = tower::service_fn(|request: http::Request<RequestBody<Body>>| async move {
+            let run = request.extensions().get::<IdempotentRun>().unwrap();
+            let attempt = run.attempt().to_string();
+            Ok::<_, std::io::Error>(http::Response::new(body_of(attempt)))
+        });
+        let service = tower::util::BoxCloneSyncService::new(next);
+        let service = tower::Layer::layer(&layer(), service);
+        let told = runtime().block_on(async {
+            let deadline = tokio::time::Instant::now() + ms(30_000);
+            loop {
+                let told = ask.send(&service).await;
+                if told.status != 409 || told.code() != "in-progress" {
+                    return told;
+                }
+                assert!(tokio::time::Instant::now() < deadline, "busy for ever");
+                tokio::time::sleep(ms(20)).await;
+            }
+        });
+        match on_lapse {
+            LapsePolicy::Hold => drop(told.assert_refused(409, "outcome-unknown")),
+            _ => assert_eq!(told.assert_fresh(200).text(), "2", "it took over"),
+        }
+    }
 }

@@ -56,6 +56,44 @@ async fn who_takes_over_learns_of_the_one_before() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_abandoned_claim_lapses_as_after_a_crash() {
+    let (_, keeper) = paused();
+    let clone = claim(&keeper, "a").await;
+    let token = clone.token();
+    let lost = tokio::spawn(clone.lost());
+    clone.clone().abandon();
+    assert_eq!(lost.await.unwrap(), Loss::Ended);
+    assert_eq!(clone.check(), Err(Loss::Ended));
+    // Neither its clones nor its drop give it back.
+    assert_eq!(clone.release().await.unwrap(), HandBack::Nothing);
+    settled(&keeper).await;
+    assert!(is_busy(&keeper, "a").await);
+    tokio::time::sleep(LEASE).await;
+    let next = claim(&keeper, "a").await;
+    assert_eq!(next.attempt(), 2);
+    assert_eq!(next.took_over().unwrap().token, token);
+
+    let hold = Terms::builder(LEASE).on_lapse(LapsePolicy::Hold).build();
+    let hold = hold.unwrap();
+    claim_as(&keeper, "b", &hold).await.abandon();
+    tokio::time::sleep(LEASE).await;
+    let again = keeper.claim(key("b"), None, &hold, Token::ZERO).await;
+    assert!(matches!(again, Ok(Attempt::Unknown(_))), "{again:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_was_sent_is_not_abandoned() {
+    let (_, keeper) = paused();
+    let claim = claim(&keeper, "a").await;
+    let finished = claim.finish(Value::Tombstone, LEASE).await;
+    assert_eq!(finished.unwrap(), Finish::Finished);
+    claim.abandon();
+    let terms = terms();
+    let again = keeper.claim(key("a"), None, &terms, Token::ZERO).await;
+    assert!(matches!(again, Ok(Attempt::Done(_))), "{again:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_dropped_claim_future_leaves_the_key_free() {
     let (_, keeper) = paused();
     for _ in 0..100 {
