@@ -80,7 +80,8 @@ impl IdempotencyBuilder {
 
     /// Which answers are outcomes to keep, by their status. [`NoEffect`](crate::NoEffect), an [`Outcome`] of the
     /// handler's own, [`outcome_if`](Self::outcome_if) and the point of no return go before it; gRPC calls are judged
-    /// by their [gRPC status](Self::grpc_outcome). Default: [`default_outcome`](crate::default_outcome).
+    /// by their [gRPC status](Self::grpc_outcome). A rule that panics, behind the work, does not free the key: the answer
+    /// is sent, and kept as a [tombstone](Outcome::Tombstone). Default: [`default_outcome`](crate::default_outcome).
     ///
     /// ```
     /// use tower_claim::MemoryStore;

@@ -9,7 +9,7 @@ mod tape;
 
 use std::any::Any;
 use std::future::Future;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 
 use bytes::Bytes;
@@ -87,17 +87,27 @@ fn by_head(open: &OpenRun, head: &Parts) -> Verdict {
     if open.upload.get() && !open.run.is_marked() {
         return Verdict::Now(Outcome::Release);
     }
-    match open.shared.outcome.judge(head, open.is_grpc(&head.headers)) {
+    let rules = &open.shared.outcome;
+    let verdict = judged(|| rules.judge(head, open.is_grpc(&head.headers)));
+    match verdict.unwrap_or(Verdict::Now(Outcome::Tombstone)) {
         Verdict::Now(outcome) => Verdict::Now(past_return(open, outcome)),
         in_trailers => in_trailers,
     }
+}
+
+/// What the user's rules say; `None` where one panics. Behind the work that must not free the key: an answer that
+/// nobody can judge is sent, and remembered as done.
+fn judged<T>(judge: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(judge)).ok()
 }
 
 fn at_the_end(verdict: Verdict, open: &OpenRun, trailers: Option<&HeaderMap>) -> Outcome {
     let outcome = match verdict {
         _ if open.upload.get() => Outcome::Release,
         Verdict::Now(outcome) => outcome,
-        Verdict::InTrailers => open.shared.outcome.judge_grpc(trailers),
+        Verdict::InTrailers => {
+            judged(|| open.shared.outcome.judge_grpc(trailers)).unwrap_or(Outcome::Tombstone)
+        }
     };
     past_return(open, outcome)
 }

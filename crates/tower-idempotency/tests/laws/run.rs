@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures_util::future::{BoxFuture, join_all};
 use tower_claim::testing::{Fault, Operation};
 use tower_claim::{Code, Refusal};
-use tower_idempotency::{IdempotentRun, Outcome, RequestBody, default_outcome};
+use tower_idempotency::{Outcome, RequestBody, default_outcome};
 
 use crate::support::*;
 
@@ -196,19 +196,44 @@ async fn the_outcome_rule_can_be_replaced() {
     }
 }
 
+/// The work is done: a rule that fails behind it must not let it be done twice.
 #[tokio::test(start_paused = true)]
-async fn a_callback_that_panics_reaches_the_caller_and_frees_the_key() {
-    let app = App::new();
-    let rule = |status: http::StatusCode| match status.as_u16() {
-        201 => Outcome::Keep,
-        _ => panic!("told to"),
-    };
-    let service = app.under(&app.builder().outcome(rule).build().unwrap());
-    let ask = post("/orders").key("k");
-    let panicked = ask.clone().flags("status=200").send(&service).await;
-    panicked.assert_refused(500, "handler-panicked");
-    tokio::time::sleep(ms(1)).await;
-    ask.send(&service).await.assert_fresh(201);
+async fn behind_a_rule_that_panics_the_work_is_done_and_its_answer_not_kept() {
+    for grpc in [false, true] {
+        let app = App::new();
+        let builder = app.builder();
+        let layer = if grpc {
+            builder.grpc_outcome(|_| panic!("told to"))
+        } else {
+            builder.outcome(|_| panic!("told to"))
+        };
+        let by_head = app.builder().outcome_if(|_| panic!("told to"));
+        for layer in [layer, by_head] {
+            let layer = layer.build().unwrap();
+            let handler = tower::service_fn(move |_: http::Request<RequestBody<Body>>| {
+                let mut response = http::Response::new(body_of("done"));
+                if grpc {
+                    let status = http::HeaderValue::from_static("0");
+                    response.headers_mut().insert("grpc-status", status);
+                }
+                std::future::ready(Ok::<_, std::io::Error>(response))
+            });
+            let service = tower::util::BoxCloneSyncService::new(handler);
+            let service = tower::Layer::layer(&layer, service);
+            let ask = post("/orders").key(&format!("k{}", app.records()));
+            let ask = if grpc {
+                ask.header("content-type", "application/grpc")
+            } else {
+                ask
+            };
+            let first = ask.send(&service).await;
+            assert_eq!(first.assert_fresh(200).text(), "done");
+            let again = ask.send(&service).await;
+            assert!(!again.is_replay(), "{again:?}");
+            let counts = layer.counts();
+            assert_eq!((counts.runs, counts.tombstones, counts.not_kept), (1, 1, 1));
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -344,28 +369,6 @@ async fn a_mark_that_stayed_in_doubt_does_not_lock_the_key() {
     let error = tower::ServiceExt::oneshot(service.clone(), failed).await;
     assert!(error.is_err());
     ask.send(&service).await.assert_fresh(201);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_callback_that_panics_frees_the_key_also_where_the_run_was_kept() {
-    let app = App::new();
-    let rule = |_| -> Outcome { panic!("told to") };
-    let layer = app.builder().outcome(rule).build().unwrap();
-    let runs = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let kept = Arc::clone(&runs);
-    let handler = tower::service_fn(move |request: http::Request<RequestBody<Body>>| {
-        let run = request.extensions().get::<IdempotentRun>().cloned();
-        kept.lock().unwrap().push(run.unwrap());
-        async { Ok::<_, std::io::Error>(http::Response::new(body_of("done"))) }
-    });
-    let service = tower::Layer::layer(&layer, tower::util::BoxCloneSyncService::new(handler));
-    let ask = post("/orders").key("k");
-    for _ in 0..2 {
-        let panicked = ask.send(&service).await;
-        panicked.assert_refused(500, "handler-panicked");
-        tokio::time::sleep(ms(1)).await;
-    }
-    assert_eq!(runs.lock().unwrap().len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
