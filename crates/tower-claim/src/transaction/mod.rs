@@ -14,6 +14,9 @@
 //! | was taken over by another run | is rolled back | gets the other run's answer, as this caller does |
 //! | dies at any point | is rolled back by the server | runs, after one lease; or, died after the commit: is replayed the answer |
 //!
+//! A gRPC answer is below 400 where its status is OK. That comes behind its messages: where they are over the limit
+//! for kept responses, or outlast the claim, the work is committed before it is seen.
+//!
 //! Where a layer claims [inside](BeginWithClaim) the transaction as well, the claim is its first statement: nothing
 //! of it is seen outside before the commit, no lease runs, and a crash leaves nothing at all. The handler is the
 //! same.

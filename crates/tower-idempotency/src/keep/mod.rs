@@ -262,11 +262,12 @@ async fn before_the_claim_ends<T>(open: &OpenRun, frame: impl Future<Output = T>
 /// The response is there, to its end.
 async fn settle_whole(open: &OpenRun, verdict: Verdict, head: Head, tape: &Tape) -> Settled {
     let trailers = tape.trailers.as_ref();
+    // However much of it is kept.
+    if trailers.is_some_and(is_refusal) {
+        open.roll_back().await;
+    }
     match at_the_end(verdict, open, trailers) {
         Outcome::Keep => {
-            if trailers.is_some_and(is_refusal) {
-                open.roll_back().await;
-            }
             let rules = &open.shared.headers;
             let record = head.with_body(tape.chunks.iter(), trailers, rules);
             open.finish(record).await

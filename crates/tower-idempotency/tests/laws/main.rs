@@ -23,6 +23,7 @@ mod payload;
 mod quota;
 mod reconcile;
 mod replay;
+mod rolled_back;
 mod run;
 mod secrets;
 mod sockets;

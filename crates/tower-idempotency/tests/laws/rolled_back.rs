@@ -1,0 +1,74 @@
+//! What becomes of a handler's transaction, by its answer.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use futures_util::future::BoxFuture;
+use futures_util::stream;
+use http::{HeaderMap, HeaderValue, Request, Response};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use tower::Layer;
+use tower::util::BoxCloneSyncService;
+use tower_claim::store::FinishRequest;
+use tower_claim::transaction::{CommitError, OpenTransaction, TransactionSlot};
+use tower_claim::{ClaimStore, MemoryStore};
+use tower_idempotency::{Outcome, RequestBody};
+
+use crate::support::*;
+
+/// A transaction that notes its end.
+struct Rows {
+    store: Arc<MemoryStore>,
+    ends: Arc<Mutex<Vec<&'static str>>>,
+}
+
+impl OpenTransaction for Rows {
+    fn commit_with(
+        self: Box<Self>,
+        finish: FinishRequest,
+    ) -> BoxFuture<'static, Result<(), CommitError>> {
+        self.ends.lock().unwrap().push("committed");
+        Box::pin(async move {
+            let _ = self.store.finish(finish).await;
+            Ok(())
+        })
+    }
+
+    fn roll_back(self: Box<Self>) -> BoxFuture<'static, ()> {
+        self.ends.lock().unwrap().push("rolled back");
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// gRPC tells its refusals behind the message.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_in_the_trailers_commits_nothing_however_much_of_it_is_kept() {
+    for outcome in [Outcome::Keep, Outcome::Tombstone, Outcome::Release] {
+        for (status, end) in [("16", "rolled back"), ("0", "committed")] {
+            let app = App::new();
+            let by_status = move |status| if status == 0 { Outcome::Keep } else { outcome };
+            let layer = app.builder().grpc_outcome(by_status).build().unwrap();
+            let (store, ends) = (Arc::clone(app.store.inner()), Arc::default());
+            let noted = Arc::clone(&ends);
+            let handler = tower::service_fn(move |request: Request<RequestBody<Body>>| {
+                let slot = request.extensions().get::<TransactionSlot>().unwrap();
+                let (store, ends) = (Arc::clone(&store), Arc::clone(&ends));
+                drop(slot.lend(Rows { store, ends }).unwrap());
+                let mut trailers = HeaderMap::new();
+                trailers.insert("grpc-status", HeaderValue::from_static(status));
+                let frames = [
+                    Ok(Frame::data("message".into())),
+                    Ok(Frame::trailers(trailers)),
+                ];
+                let body = StreamBody::new(stream::iter(frames)).boxed_unsync();
+                let response = Response::builder().header("content-type", "application/grpc");
+                std::future::ready(Ok::<_, io::Error>(response.body(body).unwrap()))
+            });
+            let service = layer.layer(BoxCloneSyncService::new(handler));
+            let call = post("/lab.Lab/Order").header("content-type", "application/grpc");
+            call.key("k").send(&service).await.assert_fresh(200);
+            assert_eq!(*noted.lock().unwrap(), [end], "{status} {outcome:?}");
+        }
+    }
+}
