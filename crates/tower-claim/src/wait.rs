@@ -40,7 +40,8 @@ pub(crate) async fn answer<T>(
 }
 
 /// A store call by an owner who waits: one attempt timeout in all. It is repeated after an error that
-/// may pass, while `until` has not come.
+/// may pass, while `until` has not come. The error is ambiguous if that of any copy was: what the last one
+/// was told says nothing of those before.
 pub(crate) async fn repeat<T, F>(
     clock: &dyn Clock,
     timing: Timing,
@@ -52,13 +53,19 @@ where
 {
     let end = clock.now() + timing.attempt;
     let mut pause = timing.attempt / 16;
+    let mut in_doubt = false;
     loop {
         match answer(clock, end, call()).await {
             Err(error) if error.is_retryable() => {
                 let next = clock.now() + pause;
                 if next >= end.min(until) {
-                    return Err(error);
+                    return Err(if in_doubt && !error.is_ambiguous() {
+                        StoreError::ambiguous(error)
+                    } else {
+                        error
+                    });
                 }
+                in_doubt |= error.is_ambiguous();
                 clock.sleep_until(next).await;
                 pause *= 2;
             }

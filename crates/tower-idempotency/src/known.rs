@@ -6,7 +6,7 @@ use tower_claim::store::{DoneRecord, State, Value, Watched};
 use tower_claim::{Attempt, Code, Fingerprint, Key, Refusal, StoreError, Token};
 
 use crate::admit::lead;
-use crate::record::KeptResponse;
+use crate::record::{KeptResponse, is_withdrawn};
 use crate::reply::Reply;
 use crate::shared::Shared;
 
@@ -82,6 +82,13 @@ impl Shared {
     }
 
     pub(crate) fn replay(&self, key: Key, done: &DoneRecord) -> Reply {
+        if is_withdrawn(done) {
+            self.counters.store_failures.add();
+            return Refusal::new(Code::StoreUnavailable)
+                .with_reason("mark-in-doubt")
+                .with_retry_after(done.keep_left)
+                .into();
+        }
         match lead(done) {
             None => {}
             // It waits for the hook of a layer that has one.

@@ -14,7 +14,7 @@ use crate::body::UploadFailed;
 use crate::existing::Asked;
 use crate::inside::Hold;
 use crate::quota::Seat;
-use crate::record::{Head, Record};
+use crate::record::{self, Head, Record};
 use crate::reply::{Reply, Responder, Status};
 use crate::run::IdempotentRun;
 use crate::running::RunSeat;
@@ -163,8 +163,8 @@ impl OpenRun {
                 seat.for_each(|seat| self.count_given_back(seat));
                 return Settled::Stands;
             };
-            if self.run.mark_is_in_doubt() && self.is_marked_all_the_same(&claim).await {
-                self.give_back_marked(claim).await;
+            if self.run.mark_is_in_doubt() {
+                self.withdraw(claim).await;
                 let keep = self.shared.terms.lease();
                 self.seat.iter().for_each(|seat| seat.stays(keep));
             } else {
@@ -187,23 +187,12 @@ impl OpenRun {
         }
     }
 
-    /// The store did not say yes to the mark, so the work was not begun; but the mark may have arrived.
-    async fn is_marked_all_the_same(&self, claim: &Claim) -> bool {
-        let record = self.shared.keeper.store().dyn_peek(self.key).await;
-        record.is_ok_and(|record| record.is_some_and(|r| r.marked && r.token == claim.token()))
-    }
-
-    /// A marked claim that is released becomes unknown, which would lock the key for a day though nothing
-    /// was done. Finished with a short keep, it is free after a lease.
-    async fn give_back_marked(&self, claim: Claim) {
+    /// The store did not say yes to the mark, so the work was not begun; but the mark may have arrived, or be under way
+    /// yet. A marked claim that is released becomes unknown, which would lock the key for a day though nothing was
+    /// done. Finished with a short keep, it is free after a lease.
+    async fn withdraw(&self, claim: Claim) {
         let keep = self.shared.terms.lease();
-        let refusal = Refusal::new(Code::StoreUnavailable).with_retry_after(keep);
-        let again = refusal.to_response(self.responder.is_grpc());
-        let rules = &self.shared.headers;
-        let head = Head::new(again.status(), again.headers(), rules, self.first_seen);
-        let again = head.with_body(std::iter::once(again.body()), None, rules);
-        let (again, _) = self.shared.seal_up(self.key, again);
-        let _ = claim.finish(again, keep).await;
+        let _ = claim.finish(record::withdrawn(), keep).await;
     }
 
     /// The handler panicked, or its body did.

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -46,9 +46,9 @@ struct Inner {
     took_over: Option<TookOver>,
     /// Gone when the run is over.
     hold: Mutex<Option<Hold>>,
-    /// A mark was sent.
-    mark_sent: AtomicBool,
-    /// And the store said yes.
+    /// Marks that were sent and not clearly answered.
+    marks_in_doubt: AtomicUsize,
+    /// The store said yes.
     marked: AtomicBool,
     layer: LayerId,
     outer: Option<IdempotentRun>,
@@ -71,7 +71,7 @@ impl IdempotentRun {
                 attempt: hold.attempt().saturating_add(way.runs_before),
                 took_over: hold.took_over().cloned(),
                 hold: Mutex::new(Some(hold)),
-                mark_sent: AtomicBool::new(false),
+                marks_in_doubt: AtomicUsize::new(0),
                 marked: AtomicBool::new(false),
                 layer,
                 outer,
@@ -190,7 +190,8 @@ impl IdempotentRun {
     /// [`PointRefused`] when the claim is lost, when the store does not answer clearly, when its
     /// engine may forget what it answered, or when the claim is [inside](crate::IdempotencyBuilder::claim_inside) a
     /// transaction, where a crash leaves no mark. The work must not begin then: answer with the error, and a repeat
-    /// runs; where the answer was lost and the mark is in the record all the same, after one lease.
+    /// runs; where the mark may be in the record all the same, since the store's answer was lost, after one lease
+    /// (503 `store-unavailable` until then).
     ///
     /// # Cancellation
     ///
@@ -205,10 +206,13 @@ impl IdempotentRun {
             self.inner.marked.store(true, Ordering::Release);
             return Ok(());
         }
-        if let Hold::Claim(_) = hold {
-            self.inner.mark_sent.store(true, Ordering::Release);
+        // Before the call, which may be dropped at any time.
+        self.inner.marks_in_doubt.fetch_add(1, Ordering::AcqRel);
+        let marked = hold.point_of_no_return().await;
+        if is_clear(&marked) {
+            self.inner.marks_in_doubt.fetch_sub(1, Ordering::AcqRel);
         }
-        hold.point_of_no_return().await?;
+        marked?;
         self.inner.marked.store(true, Ordering::Release);
         Ok(())
     }
@@ -222,8 +226,9 @@ impl IdempotentRun {
         self.is_marked() && !self.inner.way.asks()
     }
 
+    /// Whether the store may have its mark, though nobody was told so.
     pub(crate) fn mark_is_in_doubt(&self) -> bool {
-        self.inner.mark_sent.load(Ordering::Acquire) && !self.is_marked()
+        self.inner.marks_in_doubt.load(Ordering::Acquire) > 0 && !self.is_marked()
     }
 
     /// This run, or the one around it that is of this layer.
@@ -254,6 +259,16 @@ impl IdempotentRun {
             .hold
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether it is known that there is a mark, or that there is none.
+fn is_clear(marked: &Result<(), NoPointOfNoReturn>) -> bool {
+    match marked {
+        Ok(()) | Err(NoPointOfNoReturn::Forgetful { .. }) => true,
+        Err(NoPointOfNoReturn::Store(error)) => !error.is_ambiguous(),
+        // Perhaps by a copy of the mark that came after one that was applied.
+        Err(_) => false,
     }
 }
 

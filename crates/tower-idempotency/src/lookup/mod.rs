@@ -25,7 +25,7 @@ use tower_service::Service;
 
 use crate::admit::lead;
 use crate::layer::IdempotencyLayer;
-use crate::record::{KeptResponse, Marker};
+use crate::record::{KeptResponse, Marker, is_withdrawn};
 use crate::shared::Shared;
 use crate::stage::Row;
 use crate::way::{LONGEST_WAY, too_long};
@@ -254,6 +254,9 @@ impl Inner {
                 State::Unknown => return Ok((key, Fate::Unknown(record))),
                 State::Done => {
                     if let Some(done) = shared.finished(key, record.token).await? {
+                        if is_withdrawn(&done) {
+                            return Ok((key, Fate::Running(record)));
+                        }
                         let Some(marker) = lead(&done) else {
                             return Ok((key, Fate::Done(done)));
                         };
@@ -291,15 +294,15 @@ impl Inner {
                 following.over().await
             };
             tokio::select! {
-                biased;
-                seen = over => match seen {
-                    Ok(Some(done)) => return Ok((key, Fate::Done(done))),
-                    Ok(None) => {}
-                    // What the watch could not tell, the next look does, or fails as well.
-                    Err(_) => clock.sleep_until(clock.now() + CHANGED).await,
-                },
-                () = clock.sleep_until(deadline) => {}
-            }
+                            biased;
+            seen = over => match seen {
+                                Ok(Some(done)) if !is_withdrawn(&done) => return Ok((key, Fate::Done(done))),
+                                Ok(_) => {}
+                                // What the watch could not tell, the next look does, or fails as well.
+                                Err(_) => clock.sleep_until(clock.now() + CHANGED).await,
+                            },
+                            () = clock.sleep_until(deadline) => {}
+                        }
         }
     }
 

@@ -13,9 +13,11 @@
 //! Numbers are big-endian. The body comes last, so that a replay shares the store's bytes.
 //!
 //! Version 1 had neither the second nor the third field; it is read still. Other first bytes: a record that was
-//! [sealed](crate::seal), and the [`Marker`] of a key whose work goes on under another.
+//! [sealed](crate::seal), the [`Marker`] of a key whose work goes on under another, and the word that a run was
+//! [withdrawn].
 
 mod marker;
+mod withdrawn;
 
 #[cfg(test)]
 mod tests;
@@ -29,6 +31,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use crate::headers::HeaderRules;
 use crate::seal::{SEALED, SealError};
 pub(crate) use marker::{Before, Marker, MovedTo};
+pub(crate) use withdrawn::{is_withdrawn, withdrawn};
 
 const VERSION: u8 = 2;
 /// Without a first time, and whole.

@@ -1,6 +1,7 @@
 //! What the bytes of a record are, and that foreign ones do no harm.
 
 use proptest::prelude::*;
+use tower_claim::store::Value;
 
 use super::*;
 
@@ -117,6 +118,16 @@ fn a_marker_is_no_response() {
         assert_eq!(Marker::read(&bytes), None, "{other:?}");
     }
     assert_eq!(Marker::read(&[0xC1, 0, 0]), None);
+}
+
+#[test]
+fn the_word_that_a_run_was_withdrawn_is_no_response() {
+    let Value::Kept(bytes) = withdrawn() else {
+        panic!("it says something");
+    };
+    assert_eq!(bytes, b"\xC2".as_slice());
+    assert_eq!(Marker::read(&bytes), None);
+    assert_eq!(decode(&bytes), Err(Unreadable::Version(0xC2)));
 }
 
 #[test]

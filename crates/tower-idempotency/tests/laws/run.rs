@@ -371,6 +371,65 @@ async fn a_mark_that_stayed_in_doubt_does_not_lock_the_key() {
     ask.send(&service).await.assert_fresh(201);
 }
 
+/// The outage that swallowed the answer hides the record, too.
+#[tokio::test(start_paused = true)]
+async fn a_mark_in_doubt_does_not_lock_the_key_where_the_record_cannot_be_seen() {
+    let app = App::new();
+    let service = app.service();
+    let faults = app.store.faults();
+    faults.set_for(Operation::Mark, Fault::LoseReply(1_000_000));
+    faults.set_for(Operation::Peek, Fault::Down);
+    let ask = post("/orders").key("k");
+    let failed = ask.clone().flags("commit").request();
+    let error = tower::ServiceExt::oneshot(service.clone(), failed).await;
+    assert!(error.is_err());
+    faults.set(Fault::Ok);
+    tokio::time::sleep(ms(60_000)).await;
+    ask.send(&service).await.assert_fresh(201);
+}
+
+/// Nothing was done under the key, so there is no answer to be replayed.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_held_for_a_mark_in_doubt_is_refused_and_not_replayed() {
+    let app = App::new();
+    let layer = app
+        .builder()
+        .keep_headers_only([http::header::LOCATION])
+        .redact(|_| panic!("there is nothing to keep"))
+        .on_refusal(|_, mut response| {
+            let ours = http::HeaderValue::from_static("1");
+            response.headers_mut().insert("x-ours", ours);
+            response
+        });
+    let layer = layer.build().unwrap();
+    let service = app.under(&layer);
+    let faults = app.store.faults();
+    faults.set_for(Operation::Mark, Fault::LoseReply(1_000_000));
+    let ask = post("/orders").key("k");
+    let failed = ask.clone().flags("commit").request();
+    let error = tower::ServiceExt::oneshot(service.clone(), failed).await;
+    assert!(error.is_err());
+    faults.set(Fault::Ok);
+
+    let told = ask.send(&service).await;
+    told.assert_refused(503, "store-unavailable");
+    assert!(told.headers.contains_key("x-ours"));
+    assert!(told.text().contains("\"reason\":\"mark-in-doubt\""));
+    let wait = told.retry_after().unwrap();
+    let other = ask.clone().body("other").send(&service).await;
+    other.assert_refused(422, "key-reused");
+    let lookup = tower_idempotency::KeyLookup::builder(&layer).build();
+    let asked = http::Request::get("/")
+        .header("idempotency-key", "k")
+        .body(());
+    let looked = tower::ServiceExt::oneshot(lookup.unwrap(), asked.unwrap()).await;
+    assert_eq!(looked.unwrap().status(), 202);
+    assert_eq!((layer.counts().replays, layer.counts().kept), (0, 0));
+
+    tokio::time::sleep(ms(1000 * wait)).await;
+    ask.send(&service).await.assert_fresh(201);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_drain_waits_for_a_claim_under_way() {
     let app = App::new();

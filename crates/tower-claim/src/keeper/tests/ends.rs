@@ -312,3 +312,22 @@ async fn a_forgetful_engine_has_no_point_of_no_return() {
         HandBack::Answered(Release::Released)
     );
 }
+
+/// The last copy never arrived; one before it may have.
+#[tokio::test(start_paused = true)]
+async fn a_mark_is_in_doubt_when_any_copy_of_it_was() {
+    for (first, in_doubt) in [(Act::Ambiguous, true), (Act::Unavailable, false)] {
+        let store = Scripted::new();
+        let keeper = keeper(&store);
+        let claim = claim(&keeper, "a").await;
+        store.always(Op::Mark, Act::Unavailable);
+        store.next(Op::Mark, [first]);
+        match claim.point_of_no_return().await {
+            Err(NoPointOfNoReturn::Store(error)) => {
+                assert_eq!(error.is_ambiguous(), in_doubt, "{error:?}");
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(store.sent(Op::Mark).len() > 1);
+    }
+}
