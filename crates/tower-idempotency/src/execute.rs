@@ -179,7 +179,12 @@ where
     };
     let permit = Arc::clone(&shared.in_flight).try_acquire_owned();
     let (Some(inner), Ok(permit)) = (inner, permit) else {
-        hold.release().await;
+        if hold.attempt() > 1 && !way.asks() {
+            // As for a run that took over: who comes next must know of the one that crashed.
+            hold.abandon();
+        } else {
+            hold.release().await;
+        }
         return refuse(shared.refused(Refusal::new(Code::Overloaded)));
     };
 

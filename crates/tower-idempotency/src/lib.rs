@@ -49,6 +49,9 @@
 //! With a [reconcile hook](IdempotencyBuilder::reconcile), wherever the table says `outcome-unknown` after a lapse, and instead
 //! of a takeover, the hook is asked what happened. What it cannot tell, an [`Operator`] resolves.
 //!
+//! A runtime that shuts down in the midst of a run (a [`drain`](IdempotencyLayer::drain) that timed out) leaves what a
+//! crash leaves. A run that took over and is no outcome itself (a 5xx) lapses, too, so that the next one knows.
+//!
 //! A handler that only *pauses* past its lease is in the second row too: when nobody took over meanwhile, its
 //! outcome is accepted; else its caller is answered like a repeat.
 //!

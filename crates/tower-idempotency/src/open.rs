@@ -167,6 +167,10 @@ impl OpenRun {
                 self.withdraw(claim).await;
                 let keep = self.shared.terms.lease();
                 self.seat.iter().for_each(|seat| seat.stays(keep));
+            } else if self.run.must_lapse() {
+                claim.abandon();
+                let keep = self.shared.terms.lease();
+                self.seat.iter().for_each(|seat| seat.stays(keep));
             } else {
                 let _ = claim.release().await;
                 let seat = self.seat.iter();

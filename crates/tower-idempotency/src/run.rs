@@ -44,6 +44,8 @@ struct Inner {
     token: Token,
     attempt: u32,
     took_over: Option<TookOver>,
+    /// Also where the answer that told of whom was lost.
+    took_over_here: bool,
     /// Gone when the run is over.
     hold: Mutex<Option<Hold>>,
     /// Marks that were sent and not clearly answered.
@@ -70,6 +72,7 @@ impl IdempotentRun {
                 token: hold.token(),
                 attempt: hold.attempt().saturating_add(way.runs_before),
                 took_over: hold.took_over().cloned(),
+                took_over_here: hold.attempt() > 1,
                 hold: Mutex::new(Some(hold)),
                 marks_in_doubt: AtomicUsize::new(0),
                 marked: AtomicBool::new(false),
@@ -98,7 +101,11 @@ impl IdempotentRun {
     }
 
     /// The run before this one, if it lapsed (a crash, a pause) and this one took over. Its effects may be
-    /// there already, and it may not be dead.
+    /// there already, and it may not be dead. A run that took over and was then no outcome itself (a 5xx) lapses, too,
+    /// so that the next one is told.
+    ///
+    /// `None` also where a repeat took over and its caller hung up in the same moment, before it ran: the key was given
+    /// back. A [reconcile hook](crate::IdempotencyBuilder::reconcile) is asked there, too.
     pub fn took_over(&self) -> Option<&TookOver> {
         self.inner.took_over.as_ref()
     }
@@ -224,6 +231,13 @@ impl IdempotentRun {
     /// Whether the store has its mark, so that its outcome is unknown without an answer.
     pub(crate) fn would_be_unknown(&self) -> bool {
         self.is_marked() && !self.inner.way.asks()
+    }
+
+    /// Whether it must not be given back, but lapses: a run under this key crashed. Its effects may be there; given
+    /// back, the key would be free, and the next run, with another payload even, would not know. Not past the point of
+    /// no return, nor where the hook is asked again in any case.
+    pub(crate) fn must_lapse(&self) -> bool {
+        self.inner.took_over_here && !self.is_marked() && !self.inner.way.asks()
     }
 
     /// Whether the store may have its mark, though nobody was told so.

@@ -409,3 +409,43 @@ fn a_run_whose_runtime_shuts_down_lapses_as_after_a_crash() {
         }
     }
 }
+
+/// Given back, the key would be free: who comes next would not know of the run that crashed, and another payload would
+/// be let in beside its effects.
+#[tokio::test(start_paused = true)]
+async fn who_takes_over_and_gives_up_leaves_what_it_found() {
+    for (gives_up, status) in [
+        ("status=503", 503),
+        ("reject=422", 422),
+        ("panic", 500),
+        ("no place to run", 503),
+    ] {
+        let app = App::new();
+        let crashed = app.under(&lapsing(&app).build().unwrap());
+        let ask = post("/orders").key("k");
+        let _crashed = spawn(&crashed, ask.clone().flags("delay=100000000"));
+        tokio::time::sleep(ms(300)).await;
+
+        let layer = app.builder().lease(ms(200)).max_in_flight(1).tell_status();
+        let service = app.under(&layer.build().unwrap());
+        let _other = (gives_up == "no place to run").then(|| {
+            let other = post("/orders").key("other").flags("delay=50");
+            spawn(&service, other)
+        });
+        tokio::time::sleep(ms(1)).await;
+        let gave_up = ask.clone().flags(gives_up).send(&service).await;
+        assert_eq!(gave_up.status, status, "{gives_up}");
+
+        ask.send(&service).await.assert_refused(409, "in-progress");
+        tokio::time::sleep(ms(300)).await;
+        let other = ask.clone().body("other").send(&service).await;
+        other.assert_refused(422, "key-reused");
+        let next = ask.send(&service).await;
+        next.assert_fresh(201);
+        assert_eq!(
+            next.headers["idempotency-status"], "taken-over",
+            "{gives_up}"
+        );
+        ask.send(&service).await.assert_replay_of(&next);
+    }
+}
