@@ -27,7 +27,7 @@ use crate::run::IdempotentRun;
 use crate::shared::Shared;
 use crate::stage::Row;
 use crate::store_down::run_unprotected;
-use crate::upload::Upload;
+use crate::upload::{Upload, verify};
 
 /// The inner service of one call.
 pub(crate) enum Inner<S> {
@@ -247,20 +247,30 @@ where
 }
 
 /// Runs the handler to its end, whoever listens.
-async fn execute<S, Q, R>(
+async fn execute<S, B, R>(
     mut open: OpenRun,
     lapsed: Option<LapsedRun>,
     inner: Inner<S>,
-    request: Q,
+    request: Request<RequestBody<B>>,
     answer: oneshot::Sender<Answer<R, S::Error>>,
 ) where
-    S: Service<Q, Response = Response<R>> + Clone,
+    S: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone,
+    B: Body<Data = Bytes>,
+    B::Error: Into<Box<dyn StdError + Send + Sync>>,
     R: Body<Data = Bytes> + Send + 'static,
     R::Error: Into<BoxError> + Send + 'static,
 {
     if let Some(lapsed) = lapsed
         && let Some(reply) = reconcile::ask(&open, lapsed).await
     {
+        let reply = match reply {
+            Reply::Refuse(_) => reply,
+            // No answer for a body that nobody has looked at.
+            known => match verify(request.into_body()).await {
+                Ok(()) => known,
+                Err(refusal) => open.shared.refused(refusal).into(),
+            },
+        };
         let _ = answer.send(Ok(open.responder.respond(reply)));
         return;
     }

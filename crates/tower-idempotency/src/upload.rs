@@ -125,9 +125,18 @@ where
     pub(crate) async fn verified(self) -> Result<(), Refusal> {
         match self {
             Self::Read { .. } => Ok(()),
-            streamed => read_to_the_end(streamed.into_body()).await.map_err(refusal),
+            streamed => verify(streamed.into_body()).await,
         }
     }
+}
+
+/// The same of the body that was to be the handler's.
+pub(crate) async fn verify<B>(body: RequestBody<B>) -> Result<(), Refusal>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<Box<dyn StdError + Send + Sync>>,
+{
+    read_to_the_end(body).await.map_err(refusal)
 }
 
 fn refusal(error: ReadError) -> Refusal {

@@ -78,8 +78,9 @@ impl IdempotencyBuilder {
     /// [`max_request_body`](Self::max_request_body); so are, with this, the bodies without a digest.
     ///
     /// A handler may have begun its work by the time its upload fails. What it answers then is sent, but is no
-    /// outcome: the key is given back, unless it had passed the point of no return. A repeat is replayed its
-    /// answer once its own body was found to be what its digest says.
+    /// outcome: the key is given back, unless it had passed the point of no return. What it has not read by the end of
+    /// its answer is not looked at: a handler that decides by its upload reads all of it. A repeat is told the answer, a
+    /// [reconciled](Self::reconcile) one too, once its own body was found to be what its digest says.
     ///
     /// ```
     /// use tower_claim::MemoryStore;

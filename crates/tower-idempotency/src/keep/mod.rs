@@ -84,7 +84,7 @@ pub(crate) async fn settle<R, E>(
 
 /// The verdict by the head alone.
 fn by_head(open: &OpenRun, head: &Parts) -> Verdict {
-    if open.upload.get() && !open.run.is_marked() {
+    if is_no_outcome(open) {
         return Verdict::Now(Outcome::Release);
     }
     let rules = &open.shared.outcome;
@@ -166,14 +166,14 @@ where
         }
         End::Over(frame) => {
             // It lied about its length: over the cap all the same.
-            let settled = open.finish(head.alone()).await;
+            let settled = finish_alone(open, head).await;
             let (feed, fed) = tape.into_fed();
             let _ = feed.send(Fed::Frame(frame));
             let _ = feed.send(Fed::Rest(body));
             (settled, fed)
         }
         End::Outlasted => {
-            let settled = open.finish(head.alone()).await;
+            let settled = finish_alone(open, head).await;
             let (feed, fed) = tape.into_fed();
             let _ = feed.send(Fed::Rest(body));
             (settled, fed)
@@ -207,7 +207,7 @@ async fn stream<R>(
 {
     let (settled, rest) = loop {
         let Some(frame) = before_the_claim_ends(open, next_frame(&mut body)).await else {
-            break (open.finish(head.alone()).await, vec![Fed::Rest(body)]);
+            break (finish_alone(open, head).await, vec![Fed::Rest(body)]);
         };
         match frame {
             None => {
@@ -221,7 +221,7 @@ async fn stream<R>(
             }
             Some(Ok(frame)) => match tape.keep(frame) {
                 Err(over) => {
-                    let settled = open.finish(head.alone()).await;
+                    let settled = finish_alone(open, head).await;
                     break (settled, vec![Fed::Frame(over), Fed::Rest(body)]);
                 }
                 Ok(frame) if frame.is_trailers() || body.is_end_stream() => {
@@ -275,6 +275,21 @@ async fn settle_whole(open: &OpenRun, verdict: Verdict, head: Head, tape: &Tape)
         Outcome::Tombstone => open.finish(head.alone()).await,
         Outcome::Release => open.release().await,
     }
+}
+
+/// The response goes on, and is not kept.
+async fn finish_alone(open: &OpenRun, head: Head) -> Settled {
+    if is_no_outcome(open) {
+        open.release().await
+    } else {
+        open.finish(head.alone()).await
+    }
+}
+
+/// Whatever the handler answers: the upload turned out not to be what its head says. What was not read of it by now
+/// is not looked at.
+fn is_no_outcome(open: &OpenRun) -> bool {
+    open.upload.get() && !open.run.is_marked()
 }
 
 /// As gRPC says it: in the head where there is no body, else in the trailers.

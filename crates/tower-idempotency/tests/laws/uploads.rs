@@ -12,7 +12,8 @@ use http_body_util::channel::Channel;
 use http_body_util::{BodyExt, StreamBody};
 use tower::Layer;
 use tower::util::BoxCloneSyncService;
-use tower_idempotency::{IdempotencyBuilder, RequestBody, UploadError};
+use tower_claim::{LapsePolicy, Renewal};
+use tower_idempotency::{IdempotencyBuilder, Reconciled, RequestBody, UploadError};
 
 use crate::support::*;
 
@@ -169,4 +170,50 @@ async fn what_needs_the_whole_body_does_not_go_with_streaming() {
         refused(streaming(&app).derived_from(fields)),
         "stream_uploads"
     );
+}
+
+/// What the hook knows is the answer to the payload that was announced, as a replay is.
+#[tokio::test(start_paused = true)]
+async fn nobody_is_told_what_a_lapsed_run_came_to_for_a_body_that_is_not_what_it_says() {
+    let app = App::new();
+    let builder = || streaming(&app).lease(ms(200));
+    let crashing = builder().renewal(Renewal::Off).on_lapse(LapsePolicy::Hold);
+    let crashing = app.under(&crashing.build().unwrap());
+    let slow = ask(DIGEST, HONEST).flags("delay=100000000");
+    tokio::spawn(async move { slow.send(&crashing).await });
+    tokio::time::sleep(ms(300)).await;
+
+    let knows = builder().reconcile(app.store.inner().clone(), async |_| {
+        Reconciled::Done(Response::new("booked".into()))
+    });
+    let service = app.under(&knows.build().unwrap());
+    let lie = ask(DIGEST, "{}").send(&service).await;
+    lie.assert_refused(400, "body-broken");
+    let honest = ask(DIGEST, HONEST).send(&service).await;
+    assert_eq!(honest.text(), "booked");
+    assert_eq!(app.effects(), 1);
+}
+
+/// The answer had begun, and is too long to be kept: the key is not bound to a payload that never came.
+#[tokio::test(start_paused = true)]
+async fn an_upload_that_fails_under_a_long_answer_is_no_outcome() {
+    let app = App::new();
+    let layer = streaming(&app).max_response_body(10).build().unwrap();
+    let handler = tower::service_fn(async |request: Request<RequestBody<Body>>| {
+        let upload = request.into_body();
+        let begun = stream::once(async { Ok::<_, io::Error>(Frame::data("got ".into())) });
+        let rest = stream::once(async {
+            let _ = upload.collect().await;
+            Ok(Frame::data("all of what there was".into()))
+        });
+        let body = StreamBody::new(stream::StreamExt::chain(begun, rest));
+        Ok::<_, io::Error>(Response::new(body.boxed_unsync()))
+    });
+    let service = layer.layer(BoxCloneSyncService::new(handler));
+    let lie = ask(DIGEST, "").no_body().with(frames(&["{}"]));
+    send(&service, lie).await.assert_fresh(200);
+    ask(DIGEST, HONEST).send(&service).await.assert_fresh(200);
+    let again = ask(DIGEST, HONEST).send(&service).await;
+    again.assert_refused(409, "response-not-kept");
+    assert_eq!(layer.counts().runs, 2);
 }
