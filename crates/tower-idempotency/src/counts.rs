@@ -57,7 +57,7 @@ impl Counter {
 counts! {
     /// Handlers that were started, takeovers included.
     runs,
-    /// Of those, the ones that took over from a lapsed run.
+    /// Of those, the ones behind a run that lapsed: they took over from it, or a hook or an operator let them run.
     takeovers,
     /// Answers from the record.
     replays,

@@ -19,6 +19,7 @@ use tower_service::Service;
 use crate::admit::Admitted;
 use crate::body::{BoxError, RequestBody, ResponseBody};
 use crate::entry::Ticket;
+use crate::existing::Asked;
 use crate::keep::settle;
 use crate::open::OpenRun;
 use crate::reconcile::{self, LapsedRun};
@@ -159,17 +160,12 @@ where
         }
         Admitted::Answer(reply) => {
             let reply = match reply {
+                Reply::Refuse(_) => reply,
                 // No answer for a body that nobody has looked at.
-                Reply::Replay(kept) => match upload.verified().await {
-                    Ok(()) => Reply::Replay(kept),
+                known => match upload.verified().await {
+                    Ok(()) => shared.tell(known, Some(parts)).await,
                     Err(refusal) => shared.refused(refusal).into(),
                 },
-                Reply::NotKept(head) => match (&shared.on_not_kept, upload.verified().await) {
-                    (_, Err(refusal)) => shared.refused(refusal).into(),
-                    (Some(hook), Ok(())) => hook.render(parts, head, &shared.counters).await,
-                    (None, Ok(())) => Reply::NotKept(head),
-                },
-                refusal => refusal,
             };
             if let Reply::Refuse(_) | Reply::NotKept(_) = reply {
                 row.rejected();
@@ -189,10 +185,6 @@ where
     };
 
     row.runs();
-    shared.counters.runs.add();
-    if hold.took_over().is_some() {
-        shared.counters.takeovers.add();
-    }
     let began = hold.took_over().map_or(Duration::ZERO, |run| run.since);
     let first_seen = shared.clock().unix_time().saturating_sub(began);
     let outer = parts.extensions.get::<IdempotentRun>().cloned();
@@ -212,7 +204,7 @@ where
         before,
     });
     let failed = upload.failed();
-    let asked = shared.existing.wants(&parts, || upload.shared_bytes());
+    let asked = Asked::of(&shared, &parts, || upload.shared_bytes());
     let request = Request::from_parts(parts, upload.into_body());
     let (answer, answered) = oneshot::channel();
     let open = OpenRun {
@@ -274,7 +266,7 @@ async fn execute<S, B, R>(
         let _ = answer.send(Ok(open.responder.respond(reply)));
         return;
     }
-    open.begun = true;
+    open.begins();
     // The call itself may panic, too, not only its future: hence the async block.
     let called = async move { inner.call(request).await };
     match AssertUnwindSafe(called).catch_unwind().await {

@@ -19,6 +19,7 @@ use crate::open::OpenRun;
 use crate::reconcile::keep_made;
 use crate::reply::Reply;
 use crate::run::IdempotentRun;
+use crate::shared::Shared;
 
 /// A run whose row was refused, because another is there already.
 #[derive(Debug)]
@@ -54,8 +55,23 @@ impl ExistingRow {
 /// The request, for a hook.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
-    parts: Parts,
+    pub(crate) parts: Parts,
     body: Option<Bytes>,
+}
+
+impl Asked {
+    /// What a hook may want to see of a request, if there is one that may be asked about it.
+    pub(crate) fn of(
+        shared: &Shared,
+        parts: &Parts,
+        body: impl Fn() -> Option<Bytes>,
+    ) -> Option<Self> {
+        let wanted = !shared.existing.0.is_empty() || shared.on_not_kept.is_some();
+        wanted.then(|| Self {
+            parts: parts.clone(),
+            body: body(),
+        })
+    }
 }
 
 type Hook = Arc<dyn Fn(ExistingRow) -> BoxFuture<'static, Option<Response<Bytes>>> + Send + Sync>;
@@ -74,14 +90,6 @@ impl ExistingRows {
     {
         let hook: Hook = Arc::new(move |row| Box::pin(hook(row)));
         self.0.insert(constraint, hook);
-    }
-
-    /// What a hook may want to see of a request, if there is one.
-    pub(crate) fn wants(&self, parts: &Parts, body: impl Fn() -> Option<Bytes>) -> Option<Asked> {
-        (!self.0.is_empty()).then(|| Asked {
-            parts: parts.clone(),
-            body: body(),
-        })
     }
 }
 

@@ -96,14 +96,8 @@ impl Shared {
             Some(_) => return self.in_progress(Duration::ZERO),
         }
         match self.kept_response(key, done) {
-            Ok(Some(kept)) if kept.is_whole => {
-                self.counters.replays.add();
-                Reply::Replay(kept)
-            }
-            Ok(head) => {
-                self.counters.not_kept.add();
-                Reply::NotKept(head)
-            }
+            Ok(Some(kept)) if kept.is_whole => Reply::Replay(kept),
+            Ok(head) => Reply::NotKept(head),
             Err(refusal) => refusal.into(),
         }
     }

@@ -61,6 +61,15 @@ pub(crate) enum Settled {
 }
 
 impl OpenRun {
+    /// The handler is called now.
+    pub(crate) fn begins(&mut self) {
+        self.begun = true;
+        self.shared.counters.runs.add();
+        if self.status() == Status::TakenOver {
+            self.shared.counters.takeovers.add();
+        }
+    }
+
     /// Keeps the outcome. Its response may go out when this has answered.
     pub(crate) async fn finish(&self, record: Record) -> Settled {
         let counters = &self.shared.counters;
@@ -224,7 +233,9 @@ impl OpenRun {
 
     /// What the record says to the caller of a run that is not the one that counts.
     pub(crate) async fn after_loss(&self) -> Reply {
-        self.shared.answer_after_loss(self.key, self.print).await
+        let reply = self.shared.answer_after_loss(self.key, self.print).await;
+        let asked = self.asked.as_ref().map(|asked| asked.parts.clone());
+        self.shared.tell(reply, asked).await
     }
 
     /// The first half of the record of this answer.

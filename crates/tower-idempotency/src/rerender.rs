@@ -15,6 +15,7 @@ use http::{HeaderMap, Response, StatusCode};
 use crate::counts::Counters;
 use crate::record::KeptResponse;
 use crate::reply::Reply;
+use crate::shared::Shared;
 
 /// A repeat of work that is done and whose response was not kept, as
 /// [`on_not_kept`](crate::IdempotencyBuilder::on_not_kept) sees it.
@@ -60,12 +61,7 @@ impl OnNotKept {
         Self(Arc::new(move |not_kept| Box::pin(hook(not_kept))))
     }
 
-    pub(crate) async fn render(
-        &self,
-        parts: Parts,
-        head: Option<KeptResponse>,
-        counters: &Counters,
-    ) -> Reply {
+    async fn render(&self, parts: Parts, head: Option<KeptResponse>, counters: &Counters) -> Reply {
         let first_seen = head.as_ref().and_then(|head| head.first_seen);
         let not_kept = NotKept { parts, head };
         let hook = &self.0;
@@ -83,6 +79,24 @@ impl OnNotKept {
             first_seen,
             is_whole: true,
         })
+    }
+}
+
+impl Shared {
+    /// What this request is told, and counted as: in other words, where its response was not kept and there is a hook.
+    pub(crate) async fn tell(&self, reply: Reply, asked: Option<Parts>) -> Reply {
+        let told = match (reply, &self.on_not_kept, asked) {
+            (Reply::NotKept(head), Some(hook), Some(parts)) => {
+                hook.render(parts, head, &self.counters).await
+            }
+            (reply, ..) => reply,
+        };
+        match &told {
+            Reply::Replay(_) => self.counters.replays.add(),
+            Reply::NotKept(_) => self.counters.not_kept.add(),
+            _ => {}
+        }
+        told
     }
 }
 

@@ -294,15 +294,15 @@ impl Inner {
                 following.over().await
             };
             tokio::select! {
-                            biased;
-            seen = over => match seen {
-                                Ok(Some(done)) if !is_withdrawn(&done) => return Ok((key, Fate::Done(done))),
-                                Ok(_) => {}
-                                // What the watch could not tell, the next look does, or fails as well.
-                                Err(_) => clock.sleep_until(clock.now() + CHANGED).await,
-                            },
-                            () = clock.sleep_until(deadline) => {}
-                        }
+                biased;
+                seen = over => match seen {
+                    Ok(Some(done)) if !is_withdrawn(&done) => return Ok((key, Fate::Done(done))),
+                    Ok(_) => {}
+                    // What the watch could not tell, the next look does, or fails as well.
+                    Err(_) => clock.sleep_until(clock.now() + CHANGED).await,
+                },
+                () = clock.sleep_until(deadline) => {}
+            }
         }
     }
 

@@ -449,3 +449,22 @@ async fn who_takes_over_and_gives_up_leaves_what_it_found() {
         ask.send(&service).await.assert_replay_of(&next);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_caller_of_a_late_run_is_told_of_an_answer_that_was_not_kept_as_a_repeat_is() {
+    let app = App::new();
+    let layer = lapsing(&app).max_response_body(20).on_not_kept(async |_| {
+        let see = http::Response::builder().status(303);
+        see.body(bytes::Bytes::from_static(b"see there")).ok()
+    });
+    let service = app.under(&layer.build().unwrap());
+    let ask = post("/orders").key("k");
+    let late = spawn(&service, ask.clone().flags("delay=1000"));
+    tokio::time::sleep(ms(300)).await;
+    let winner = ask.clone().flags("size=50").send(&service).await;
+    winner.assert_fresh(201);
+    for told in [ask.send(&service).await, late.await.unwrap()] {
+        assert_eq!((told.status.as_u16(), told.text()), (303, "see there"));
+        assert!(told.is_replay());
+    }
+}

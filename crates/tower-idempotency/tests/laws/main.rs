@@ -7,6 +7,7 @@ mod busy;
 mod cancel;
 mod client;
 mod compression;
+mod counted;
 mod derived;
 mod herd;
 mod hosts;
