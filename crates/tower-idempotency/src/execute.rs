@@ -205,6 +205,7 @@ where
     });
     let failed = upload.failed();
     let asked = Asked::of(&shared, &parts, || upload.shared_bytes());
+    let method = parts.method.clone();
     let request = Request::from_parts(parts, upload.into_body());
     let (answer, answered) = oneshot::channel();
     let open = OpenRun {
@@ -212,6 +213,7 @@ where
         key: way.key,
         print,
         run,
+        method,
         transaction,
         asked,
         upload: failed,

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::HeaderMap;
 use http::response::Parts;
+use http::{HeaderMap, Method};
 use tokio::sync::OwnedSemaphorePermit;
 use tower_claim::store::Finish;
 use tower_claim::transaction::TransactionSlot;
@@ -28,6 +28,7 @@ pub(crate) struct OpenRun {
     pub(crate) key: Key,
     pub(crate) print: Fingerprint,
     pub(crate) run: IdempotentRun,
+    pub(crate) method: Method,
     pub(crate) transaction: TransactionSlot,
     /// Where a hook may want to know.
     pub(crate) asked: Option<Asked>,

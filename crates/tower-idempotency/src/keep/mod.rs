@@ -21,6 +21,7 @@ use http_body::{Body, Frame};
 use http_body_util::BodyExt;
 use tokio::sync::oneshot;
 use tower_claim::Renewal;
+use tower_claim::http::{End as Ended, ResponseEnd};
 
 use crate::body::{Fed, Feed, ResponseBody};
 use crate::execute::Answer;
@@ -140,16 +141,17 @@ where
     R: Body<Data = Bytes>,
 {
     let (parts, body) = response.into_parts();
+    let announced = ResponseEnd::new(&open.method, parts.status, &parts.headers);
     let mut body = Box::pin(body);
     let end = loop {
         if body.is_end_stream() {
-            break End::Whole;
+            break End::of(announced, &tape);
         }
         let Some(frame) = before_the_claim_ends(open, next_frame(&mut body)).await else {
             break End::Outlasted;
         };
         match frame {
-            None => break End::Whole,
+            None => break End::of(announced, &tape),
             Some(Ok(frame)) => match tape.keep(frame) {
                 Ok(_) => {}
                 Err(over) => break End::Over(over),
@@ -163,6 +165,14 @@ where
         End::Whole => {
             let settled = settle_whole(open, verdict, head, &tape).await;
             (settled, ResponseBody::whole(tape.into_whole()))
+        }
+        End::Short => {
+            let settled = give_back(open, false).await;
+            let last = tape.trailers.take();
+            let last = last.map_or(Fed::Over, |trailers| Fed::Last(Frame::trailers(trailers)));
+            let (feed, fed) = tape.into_fed();
+            let _ = feed.send(last);
+            (settled, fed)
         }
         End::Over(frame) => {
             // It lied about its length: over the cap all the same.
@@ -302,11 +312,24 @@ fn is_refusal(headers: &HeaderMap) -> bool {
 /// How the reading of a body ended.
 enum End<E> {
     Whole,
+    /// Before the bytes that its head announced: the host breaks the connection there, so nobody has the answer.
+    Short,
     /// With this frame it is over the cap.
     Over(Frame<Bytes>),
     /// It lasts longer than the claim can be held.
     Outlasted,
     Broken(Broken<E>),
+}
+
+impl<E> End<E> {
+    /// Of a body that is over.
+    fn of(mut announced: ResponseEnd, tape: &Tape) -> Self {
+        announced.data(tape.bytes() as u64);
+        match announced.dropped(true) {
+            Ended::Short => Self::Short,
+            _ => Self::Whole,
+        }
+    }
 }
 
 /// The body broke off: that is no outcome.

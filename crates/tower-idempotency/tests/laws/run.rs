@@ -430,6 +430,35 @@ async fn a_key_that_is_held_for_a_mark_in_doubt_is_refused_and_not_replayed() {
     ask.send(&service).await.assert_fresh(201);
 }
 
+/// The host breaks the connection there: nobody has got an answer.
+#[tokio::test(start_paused = true)]
+async fn an_answer_shorter_than_it_says_is_no_outcome() {
+    let app = App::new();
+    for (status, length, text, kept) in [
+        (200, "100", "half of it", false),
+        (200, "10", "half of it", true),
+        // These have no body, whatever they say.
+        (304, "100", "", true),
+    ] {
+        let layer = app.builder().build().unwrap();
+        let handler = tower::service_fn(move |_: http::Request<RequestBody<Body>>| async move {
+            let frame = Ok::<_, std::io::Error>(http_body::Frame::data(text.into()));
+            let body = http_body_util::StreamBody::new(futures_util::stream::iter([frame]));
+            let response = http::Response::builder().status(status);
+            let response = response.header("content-length", length);
+            let body = http_body_util::BodyExt::boxed_unsync(body);
+            Ok::<_, std::io::Error>(response.body(body).unwrap())
+        });
+        let service = tower::util::BoxCloneSyncService::new(handler);
+        let service = tower::Layer::layer(&layer, service);
+        let ask = post("/orders").key(&format!("{status}-{length}"));
+        let first = ask.send(&service).await;
+        first.assert_fresh(status);
+        assert_eq!(ask.send(&service).await.is_replay(), kept, "{status}");
+        assert_eq!(layer.counts().runs, if kept { 1 } else { 2 }, "{status}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_drain_waits_for_a_claim_under_way() {
     let app = App::new();
