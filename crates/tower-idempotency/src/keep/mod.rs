@@ -5,23 +5,21 @@
 //! streams through while it is kept, and only its end is held back. Over the cap the outcome is kept without
 //! its response, as soon as that is known.
 
+mod end;
+mod judge;
 mod tape;
 
-use std::any::Any;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 
 use bytes::Bytes;
-use futures_util::FutureExt;
+use http::Response;
 use http::header::CONTENT_LENGTH;
 use http::response::Parts;
-use http::{HeaderMap, Response};
 use http_body::{Body, Frame};
-use http_body_util::BodyExt;
 use tokio::sync::oneshot;
 use tower_claim::Renewal;
-use tower_claim::http::{End as Ended, ResponseEnd};
+use tower_claim::http::ResponseEnd;
 
 use crate::body::{Fed, Feed, ResponseBody};
 use crate::execute::Answer;
@@ -29,6 +27,8 @@ use crate::existing;
 use crate::open::{OpenRun, Settled};
 use crate::outcome::{Outcome, Verdict};
 use crate::record::Head;
+use end::{Broken, End, next_frame};
+use judge::{at_the_end, by_head, is_no_outcome, is_refusal};
 use tape::Tape;
 
 /// Settles the run by its response, and sends that.
@@ -80,44 +80,6 @@ pub(crate) async fn settle<R, E>(
         let (feed, fed) = ResponseBody::fed();
         let _ = answer.send(Ok(Response::from_parts(parts, fed)));
         stream(&open, verdict, head, tape, Box::pin(body), &feed).await;
-    }
-}
-
-/// The verdict by the head alone.
-fn by_head(open: &OpenRun, head: &Parts) -> Verdict {
-    if is_no_outcome(open) {
-        return Verdict::Now(Outcome::Release);
-    }
-    let rules = &open.shared.outcome;
-    let verdict = judged(|| rules.judge(head, open.is_grpc(&head.headers)));
-    match verdict.unwrap_or(Verdict::Now(Outcome::Tombstone)) {
-        Verdict::Now(outcome) => Verdict::Now(past_return(open, outcome)),
-        in_trailers => in_trailers,
-    }
-}
-
-/// What the user's rules say; `None` where one panics. Behind the work that must not free the key: an answer that
-/// nobody can judge is sent, and remembered as done.
-fn judged<T>(judge: impl FnOnce() -> T) -> Option<T> {
-    catch_unwind(AssertUnwindSafe(judge)).ok()
-}
-
-fn at_the_end(verdict: Verdict, open: &OpenRun, trailers: Option<&HeaderMap>) -> Outcome {
-    let outcome = match verdict {
-        _ if open.upload.get() => Outcome::Release,
-        Verdict::Now(outcome) => outcome,
-        Verdict::InTrailers => {
-            judged(|| open.shared.outcome.judge_grpc(trailers)).unwrap_or(Outcome::Tombstone)
-        }
-    };
-    past_return(open, outcome)
-}
-
-/// Past the point of no return every answer is an outcome.
-fn past_return(open: &OpenRun, outcome: Outcome) -> Outcome {
-    match outcome {
-        Outcome::Release if open.run.is_marked() => Outcome::Keep,
-        outcome => outcome,
     }
 }
 
@@ -296,76 +258,10 @@ async fn finish_alone(open: &OpenRun, head: Head) -> Settled {
     }
 }
 
-/// Whatever the handler answers: the upload turned out not to be what its head says. What was not read of it by now
-/// is not looked at.
-fn is_no_outcome(open: &OpenRun) -> bool {
-    open.upload.get() && !open.run.is_marked()
-}
-
-/// As gRPC says it: in the head where there is no body, else in the trailers.
-fn is_refusal(headers: &HeaderMap) -> bool {
-    headers
-        .get("grpc-status")
-        .is_some_and(|status| status != "0")
-}
-
-/// How the reading of a body ended.
-enum End<E> {
-    Whole,
-    /// Before the bytes that its head announced: the host breaks the connection there, so nobody has the answer.
-    Short,
-    /// With this frame it is over the cap.
-    Over(Frame<Bytes>),
-    /// It lasts longer than the claim can be held.
-    Outlasted,
-    Broken(Broken<E>),
-}
-
-impl<E> End<E> {
-    /// Of a body that is over.
-    fn of(mut announced: ResponseEnd, tape: &Tape) -> Self {
-        announced.data(tape.bytes() as u64);
-        match announced.dropped(true) {
-            Ended::Short => Self::Short,
-            _ => Self::Whole,
-        }
-    }
-}
-
-/// The body broke off: that is no outcome.
-enum Broken<E> {
-    Error(E),
-    Panic(Box<dyn Any + Send>),
-}
-
 async fn give_back(open: &OpenRun, panicked: bool) -> Settled {
     if panicked {
         open.panicked().await
     } else {
         open.release().await
-    }
-}
-
-impl<E> Broken<E> {
-    fn is_panic(&self) -> bool {
-        matches!(self, Self::Panic(_))
-    }
-
-    fn into_fed<R: Body<Error = E>>(self) -> Fed<R> {
-        match self {
-            Self::Error(error) => Fed::Failed(error),
-            Self::Panic(payload) => Fed::Panicked(payload),
-        }
-    }
-}
-
-async fn next_frame<R>(body: &mut Pin<Box<R>>) -> Option<Result<Frame<Bytes>, Broken<R::Error>>>
-where
-    R: Body<Data = Bytes>,
-{
-    let frame = AssertUnwindSafe(body.frame()).catch_unwind().await;
-    match frame {
-        Ok(frame) => frame.map(|frame| frame.map_err(Broken::Error)),
-        Err(payload) => Some(Err(Broken::Panic(payload))),
     }
 }
