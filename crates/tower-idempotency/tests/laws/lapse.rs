@@ -234,7 +234,7 @@ async fn the_handler_sees_its_key_its_attempt_and_whom_it_took_over() {
     assert!(key.len() == 32 && key.bytes().all(|b| b.is_ascii_hexdigit()));
     let elsewhere = post("/orders").key("k").header("x-tenant", "t2");
     for other in [post("/orders").key("k2"), elsewhere] {
-        let _ = spawn(&service, other);
+        drop(spawn(&service, other));
         let run = soon(runs.recv()).await.unwrap();
         assert_ne!(run.downstream_key("charge"), key);
     }
