@@ -190,7 +190,11 @@ impl OpenRun {
     pub(crate) async fn lost_sight(&self, hold: Hold, _why: StillLent) -> Settled {
         #[cfg(feature = "tracing")]
         tracing::error!(key = self.key.prefix(), "{_why}");
-        hold.release().await;
+        if self.run.must_lapse() {
+            hold.abandon();
+        } else {
+            hold.release().await;
+        }
         self.rolled_back()
     }
 

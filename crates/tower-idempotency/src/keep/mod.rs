@@ -40,7 +40,9 @@ pub(crate) async fn settle<R, E>(
     R: Body<Data = Bytes> + Send + 'static,
     R::Error: Send,
 {
-    if let Some(reply) = existing::answer(&open, response.extensions()).await {
+    if !is_no_outcome(&open)
+        && let Some(reply) = existing::answer(&open, response.extensions()).await
+    {
         let _ = answer.send(Ok(open.responder.respond(reply)));
         return;
     }
