@@ -10,7 +10,8 @@
 //! - **A loser does not wait.** [`claim_in`](Claims::claim_in) answers `Busy` where another transaction is at
 //!   the key, and leaves yours alive.
 //! - **Behind an idempotency layer the layer commits.** A handler takes a [`RunTransaction`], writes and answers:
-//!   rows and answer are committed together, or neither is ([`Transactions`]).
+//!   rows and answer are committed together, or neither is ([`Transactions`]); the claim as well, where
+//!   the layer is told to claim inside.
 //! - *Not*: a store. Claiming, heartbeats, waiting and purging are `PostgresStore`'s, over connections of its
 //!   own. Both see the same claims.
 //!

@@ -71,6 +71,8 @@
 //! A handler may write in a transaction that this layer commits, with the answer in it: see
 //! [`tower_claim::transaction`], and the PostgreSQL crates, which lend it.
 //!
+#![doc = include_str!("postgres_modes.md")]
+//!
 //! # Refusals
 //!
 //! Problem documents (RFC 9457), trailers where the request is gRPC: `key-missing`, `key-invalid`,

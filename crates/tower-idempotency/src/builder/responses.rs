@@ -152,7 +152,7 @@ impl IdempotencyBuilder {
     }
 
     /// Says on each answer to a request with a key how it came about, as `Idempotency-Status`: `fresh`, `taken-over`
-    /// (a run after one that lapsed), `replayed`, `rendered`, `reconciled`; on a refusal its code, like `in-progress`.
+    /// (a run after one that lapsed), `replayed`, `rendered`, `reconciled`, `existing`; on a refusal its code, like `in-progress`.
     /// A request that is none of the layer's business is answered without. Default: off. (Replays carry
     /// `Idempotent-Replayed: true` and `Idempotency-First-Seen`, the time of the first run, either way.)
     ///
