@@ -8,8 +8,9 @@ use http::{HeaderMap, StatusCode};
 use serde_json::Value;
 
 /// What services call the header that marks a replay.
-pub(crate) const MARKERS: [&str; 4] = [
+pub(crate) const MARKERS: [&str; 5] = [
     "idempotent-replayed",
+    "idempotency-replay",
     "idempotency-replayed",
     "x-idempotent-replayed",
     "x-idempotency-replayed",

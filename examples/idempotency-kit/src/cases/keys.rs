@@ -74,13 +74,10 @@ async fn broken_lines(kit: &Kit) -> Result<(), Stop> {
 
 /// Too long is refused; what is taken is taken whole.
 async fn long_ones(kit: &Kit) -> Result<(), Stop> {
-    let long = |end: &str| {
-        let key = format!("{}{}{end}", kit.key().replace('"', ""), "k".repeat(300));
-        if kit.known.quoted {
-            format!("\"{key}\"")
-        } else {
-            key
-        }
+    let stem = format!("{}{}", kit.key().replace('"', ""), "k".repeat(300));
+    let long = |end: &str| match kit.known.quoted {
+        true => format!("\"{stem}{end}\""),
+        false => format!("{stem}{end}"),
     };
     let (a, b) = (long("a"), long("b"));
     let first = kit.post(&a).send().await?;

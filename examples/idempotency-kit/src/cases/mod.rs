@@ -1,4 +1,4 @@
-//! The cases, by the numbers of the notes that collected them.
+//! The cases. Numbers that are missing are of bugs that HTTP does not show.
 
 mod hang_ups;
 mod keys;
