@@ -27,6 +27,8 @@ fn build() -> PathBuf {
             "lab",
             "--package",
             "demo",
+            "--package",
+            "idempotency-kit",
             "--message-format",
             "json",
         ])

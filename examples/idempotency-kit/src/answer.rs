@@ -7,6 +7,8 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use serde_json::Value;
 
+use crate::shown::shown;
+
 /// What services call the header that marks a replay.
 pub(crate) const MARKERS: [&str; 5] = [
     "idempotent-replayed",
@@ -83,12 +85,9 @@ impl fmt::Display for Answer {
         if let Some(marker) = self.marker() {
             write!(f, " ({marker})")?;
         }
-        let text = self.text();
-        let mut shown = text.chars();
-        let head: String = shown.by_ref().take(SHOWN).collect();
-        write!(f, " {}", head.escape_debug())?;
-        if shown.next().is_some() {
-            write!(f, "… ({} bytes)", self.body.len())?;
+        match self.body.is_empty() {
+            true => write!(f, " without a body")?,
+            false => write!(f, " {}", shown(&self.body, SHOWN))?,
         }
         if !self.complete {
             write!(f, " — and then the body broke off")?;

@@ -14,6 +14,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use crate::answer::Answer;
 use crate::connection::{BoxError, Connection};
 use crate::settings::{Base, Line};
+use crate::shown::shown;
 use crate::upload::{Sending, Upload};
 use crate::verdict::{Stop, fail, skip};
 
@@ -265,7 +266,7 @@ impl fmt::Display for Call {
         for (name, value) in &self.headers {
             let value = match value.is_sensitive() {
                 true => "(not shown)".to_owned(),
-                false => value.as_bytes().escape_ascii().to_string(),
+                false => shown(value.as_bytes(), 400),
             };
             write!(f, ", {name}: {value}")?;
         }

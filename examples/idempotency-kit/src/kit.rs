@@ -16,6 +16,7 @@ use crate::connection::dial;
 use crate::probe::Known;
 use crate::report::{CaseReport, Report};
 use crate::settings::{Base, Settings, SettingsError};
+use crate::shown::shown;
 use crate::verdict::{Stop, fail, skip};
 
 /// Why a service cannot be examined.
@@ -281,7 +282,7 @@ impl Kit {
 
     /// Sends raw bytes, and answers the status that came back, if one did. Nothing: the connection was closed.
     pub(crate) async fn raw(&self, bytes: &[u8]) -> Result<Option<u16>, Stop> {
-        let told = bytes.escape_ascii().to_string();
+        let told = shown(bytes, 400);
         let exchange = async {
             let mut stream = dial(&self.base).await?;
             stream.write_all(bytes).await?;

@@ -27,6 +27,7 @@ mod overlap;
 mod probe;
 mod report;
 mod settings;
+mod shown;
 mod upload;
 mod verdict;
 

@@ -45,15 +45,18 @@ struct Options {
     /// The service misbehaves as the header `X-Lab` asks; `--effects /effects`, `X-Tenant` and `X-Deny` are its own.
     #[arg(long)]
     lab: bool,
-    /// How long the service lets a concurrent repeat wait, in milliseconds.
-    #[arg(long, value_name = "MS")]
-    waits: Option<u64>,
+    /// How long the service lets a concurrent repeat wait, for instance `2s` or `500ms`.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    waits: Option<Duration>,
+    /// After how long a timeout outside of the layer cuts a caller off.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    times_out: Option<Duration>,
     /// The largest response body the service keeps, in bytes.
     #[arg(long, value_name = "BYTES")]
     keeps: Option<usize>,
-    /// How long a key may stay busy after its run is over, in milliseconds.
-    #[arg(long, default_value_t = 35_000, value_name = "MS")]
-    lease: u64,
+    /// How long a key may stay busy after its run is over: a lease of the service, and some more.
+    #[arg(long, default_value = "35s", value_name = "TIME", value_parser = time)]
+    lease: Duration,
     /// HTTP/2 with prior knowledge.
     #[arg(long)]
     http2: bool,
@@ -68,6 +71,17 @@ struct Options {
 fn nested(text: &str) -> Result<[String; 2], String> {
     let (a, b) = text.split_once(',').ok_or("write PATH,PATH")?;
     Ok([a.trim().to_owned(), b.trim().to_owned()])
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let ms = [("ms", 1), ("s", 1_000), ("m", 60_000)];
+    ms.iter()
+        .find(|(name, _)| *name == unit)
+        .and_then(|(_, ms)| number.parse::<u64>().ok()?.checked_mul(*ms))
+        .map(Duration::from_millis)
+        .ok_or_else(|| "write a time like 500ms, 2s, 1m".to_owned())
 }
 
 impl Options {
@@ -89,9 +103,10 @@ impl Options {
         settings.denied = lines(&self.denied)?;
         settings.effects.clone_from(&self.effects);
         settings.lab = self.lab;
-        settings.waits = self.waits.map(Duration::from_millis);
+        settings.waits = self.waits;
+        settings.times_out = self.times_out;
         settings.keeps = self.keeps;
-        settings.lease = Duration::from_millis(self.lease);
+        settings.lease = self.lease;
         settings.http2 = self.http2;
         settings.only.clone_from(&self.cases);
         Ok(settings)

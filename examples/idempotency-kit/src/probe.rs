@@ -29,8 +29,7 @@ impl Known {
     /// How long a handler is held first, so that others can be sent meanwhile. Where that was too short for this
     /// machine, it is held longer.
     pub(crate) fn hold(&self) -> Duration {
-        let many = self.round_trip * 20;
-        many.clamp(Duration::from_millis(400), Duration::from_secs(10))
+        (self.round_trip * 5).clamp(Duration::from_millis(400), Duration::from_secs(5))
     }
 
     /// Between two questions while waiting for a condition.
@@ -51,13 +50,6 @@ impl Kit {
                 .await
                 .map_err(|stop| not_able("--effects", stop))?;
         }
-        if kit.settings.lab {
-            let asked = kit.post(&kit.key()).flag("reject=418").send().await;
-            let asked = asked.map_err(|stop| not_able("--lab", stop))?;
-            let obeyed = asked.must(asked.is(418), "418, as the flag `reject=418` of X-Lab asks");
-            obeyed.map_err(|stop| not_able("--lab", stop))?;
-        }
-
         let first = kit.ask(&kit.key()).await?;
         let first = if first.is(400) {
             kit.known.quoted = true;
@@ -71,7 +63,13 @@ impl Kit {
                 first.request
             )));
         }
-        // The key of the first is gone with it: it was probed with, not kept.
+        if kit.settings.lab {
+            let asked = kit.post(&kit.key()).flag("reject=418").send().await;
+            let asked = asked.map_err(|stop| not_able("--lab", stop))?;
+            let obeyed = asked.must(asked.is(418), "418, as the flag `reject=418` of X-Lab asks");
+            obeyed.map_err(|stop| not_able("--lab", stop))?;
+        }
+
         let key = kit.key();
         let one = kit.ask(&key).await?;
         let again = kit.ask(&key).await?;

@@ -35,6 +35,8 @@ pub struct Settings {
     pub lab: bool,
     /// How long the service is said to let a concurrent repeat wait. Default: unknown.
     pub waits: Option<Duration>,
+    /// After how long a timeout outside of the layer is said to cut a caller off. Default: unknown.
+    pub times_out: Option<Duration>,
     /// The largest response body the service is said to keep. Default: unknown.
     pub keeps: Option<usize>,
     /// How long a key may stay busy after its run is over: a lease of the service. Default: 35 seconds.
@@ -99,6 +101,7 @@ impl Settings {
             effects: None,
             lab: false,
             waits: None,
+            times_out: None,
             keeps: None,
             lease: Duration::from_secs(35),
             http2: false,

@@ -8,6 +8,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
+use crate::shown::shown;
+
 /// A request body.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Upload {
@@ -36,11 +38,11 @@ impl Upload {
     pub(crate) fn describe(&self) -> String {
         match self {
             Upload::Absent => "no body".to_owned(),
-            Upload::Whole(bytes) => shown(bytes),
+            Upload::Whole(bytes) => body(bytes),
             Upload::Pieces(pieces) => {
-                format!("{} in {} pieces", shown(&pieces.concat()), pieces.len())
+                format!("{} in {} pieces", body(&pieces.concat()), pieces.len())
             }
-            Upload::Half(bytes) => format!("half of a body: {}", shown(bytes)),
+            Upload::Half(bytes) => format!("half of a body: {}", body(bytes)),
         }
     }
 
@@ -68,13 +70,10 @@ impl Upload {
     }
 }
 
-fn shown(bytes: &[u8]) -> String {
-    const SHOWN: usize = 120;
-    let head = bytes.get(..SHOWN).unwrap_or(bytes).escape_ascii();
-    match bytes.len() {
-        0 => "an empty body".to_owned(),
-        len if len > SHOWN => format!("{head}… ({len} bytes)"),
-        _ => head.to_string(),
+fn body(bytes: &[u8]) -> String {
+    match bytes.is_empty() {
+        true => "an empty body".to_owned(),
+        false => shown(bytes, 120),
     }
 }
 

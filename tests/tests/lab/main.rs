@@ -18,6 +18,7 @@ mod orders;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "etcd"))]
 mod processes;
 mod published;
+mod published_cases;
 mod restart;
 mod start;
 mod stores;

@@ -167,7 +167,8 @@ pub(super) async fn by_an_outer_timeout(kit: &Kit) -> Outcome {
     kit.misbehaves()?;
     let call = kit.post(&kit.key());
     let tally = kit.tally().await?;
-    let hold = kit.known.hold() * 4;
+    let beyond = kit.settings.times_out.unwrap_or_default() * 2;
+    let hold = kit.known.hold() * 2 + beyond;
     let first = call
         .clone()
         .flag(&format!("delay={}", hold.as_millis()))
@@ -175,7 +176,8 @@ pub(super) async fn by_an_outer_timeout(kit: &Kit) -> Outcome {
         .await?;
     if first.ok() {
         return Err(skip(format!(
-            "no timeout outside of the layer fired within {hold:?}; start the service with one (the lab: --outer-timeout 300ms)"
+            "no timeout outside of the layer fired within {hold:?}; start the service with one (the lab: --outer-timeout 2s), \
+             and say when it fires with --times-out"
         )));
     }
     let again = kit.until_free(&call).await?;

@@ -3,6 +3,7 @@
 use crate::answer::Answer;
 use crate::call::Call;
 use crate::kit::Kit;
+use crate::shown::shown;
 use crate::verdict::{Outcome, Stop, fail, skip};
 
 pub(super) async fn of_two_callers(kit: &Kit) -> Outcome {
@@ -62,11 +63,7 @@ async fn broken_lines(kit: &Kit) -> Result<(), Stop> {
         let status = kit.raw(&wire).await?;
         if status.is_some_and(|status| status != 400) {
             let seen = status.map(|status| status.to_string()).unwrap_or_default();
-            return Err(fail(
-                wire.escape_ascii().to_string(),
-                "400, or a hang-up",
-                seen,
-            ));
+            return Err(fail(shown(&wire, 400), "400, or a hang-up", seen));
         }
     }
     Ok(())

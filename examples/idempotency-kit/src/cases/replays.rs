@@ -3,6 +3,7 @@
 use crate::answer::{Answer, MARKERS};
 use crate::call::Call;
 use crate::kit::Kit;
+use crate::shown::shown;
 use crate::verdict::{Outcome, Stop, skip};
 
 async fn twice(kit: &Kit, first: Call, again: Call) -> Result<(Answer, Answer), Stop> {
@@ -25,16 +26,13 @@ fn must_be_alike(first: &Answer, again: &Answer) -> Result<(), Stop> {
     )?;
     for name in ["content-type", "location", "etag"] {
         let right = again.values(name) == first.values(name);
-        again.must(right, &format!("{name}: {}", shown(&first.values(name))))?;
+        again.must(right, &format!("{name}: {}", lines(&first.values(name))))?;
     }
     Ok(())
 }
 
-fn shown(values: &[&[u8]]) -> String {
-    let values: Vec<_> = values
-        .iter()
-        .map(|value| value.escape_ascii().to_string())
-        .collect();
+fn lines(values: &[&[u8]]) -> String {
+    let values: Vec<_> = values.iter().map(|value| shown(value, 200)).collect();
     match values.is_empty() {
         true => "none".to_owned(),
         false => values.join(" | "),
@@ -105,7 +103,7 @@ pub(super) async fn what_was_true_once(kit: &Kit) -> Outcome {
         let leaked = again.values(&name).iter().any(|value| once.contains(value));
         again.must(
             !leaked,
-            &format!("no `{name}: {}` of the first", shown(&once)),
+            &format!("no `{name}: {}` of the first", lines(&once)),
         )?;
         seen.push(name);
     }
@@ -141,7 +139,7 @@ pub(super) async fn repeated_and_raw_headers(kit: &Kit) -> Outcome {
         }
         again.must(
             again.values(name) == values,
-            &format!("{name}: {}", shown(&values)),
+            &format!("{name}: {}", lines(&values)),
         )?;
         seen.push(name);
     }

@@ -1,6 +1,6 @@
 //! The kit can fail: each mistake is found by the case that names it, and a service without mistakes passes.
-
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
+
 mod flaw;
 mod handler;
 mod service;
@@ -44,6 +44,7 @@ async fn found(flaw: Flaw, case: &str) {
         };
         let report = report(plan, |settings| {
             settings.waits = plan.waits;
+            settings.times_out = plan.outer_timeout;
             settings.only = vec![case.to_owned()];
             // Long enough to be no luck, where a key stays busy for ever.
             if red {
