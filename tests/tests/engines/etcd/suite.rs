@@ -5,7 +5,7 @@ use std::time::Duration;
 use tower_claim::conformance::{Suite, Time, Trouble};
 use tower_claim_etcd::{EtcdFenceStore, EtcdStore};
 
-use super::bench::{endpoints, prefix, server, store, store_on};
+use super::bench::{endpoints, prefix, server, store_on};
 use crate::suite::{behind_the_relay, laws, lost_answers_of_a_reader};
 
 /// etcd counts whole seconds, and notices an end up to a second late.
@@ -15,6 +15,17 @@ fn suite() -> Suite {
         tolerance: Duration::from_secs(1),
     };
     Suite::new(time).at_once(400)
+}
+
+/// A store that takes no call for lost while all laws ask at once.
+async fn patient(endpoints: Vec<String>) -> EtcdStore {
+    let builder = EtcdStore::builder().endpoints(endpoints).prefix(prefix());
+    let builder = builder.call_timeout(Duration::from_secs(30));
+    builder.connect().await.expect("etcd answers")
+}
+
+async fn store() -> EtcdStore {
+    patient(endpoints(server())).await
 }
 
 /// They wait more than they work: each trouble is a test of its own, at the same time.
@@ -55,7 +66,7 @@ async fn every_law_holds_where_calls_arrive_twice() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_law_holds_behind_the_relay() {
-    let open = async |address: String| store_on(vec![format!("http://{address}")], &prefix()).await;
+    let open = async |address: String| patient(vec![format!("http://{address}")]).await;
     behind_the_relay(suite(), &server().addresses()[0], open).await;
 }
 
