@@ -37,7 +37,7 @@ async fn case_16_d_an_outer_timeout_does_not_stop_the_run(on: Engine) {
 async fn case_19_a_store_lost_behind_the_handler_loses_no_answer(on: Engine) {
     let line = Line::to(on);
     let lab = line.lab(&[]);
-    let first = tokio::spawn(order(&lab, "k").lab("delay=2000").send());
+    let first = tokio::spawn(order(&lab, "k").lab("delay=5000").send());
     until("it runs", || effects(&lab, "POST /orders"), |n| *n == 1).await;
     line.cut(&lab).await;
     let first = first.await.expect("no panic");

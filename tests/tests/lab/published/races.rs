@@ -74,11 +74,11 @@ async fn case_1_a_record_without_a_lease_is_nobodys_orphan(on: Engine) {
 /// Code of four libraries that complete whatever is "running".
 async fn case_3_a_late_owner_does_not_overwrite_its_successor(on: Engine) {
     let place = on.place();
-    let a = place.lab(&["--lease", "200ms", "--renew", "off"]);
+    let a = place.lab(&["--lease", "2s", "--renew", "off"]);
     let b = place.lab(&[]);
-    let late = tokio::spawn(order(&a, "k").lab("delay=3000").send());
+    let late = tokio::spawn(order(&a, "k").lab("delay=6000").send());
     runs(&a, 1).await;
-    let ask = || order(&b, "k").lab("delay=6000").send();
+    let ask = || order(&b, "k").lab("delay=12000").send();
     let successor = async { until("it takes over", ask, |answer| answer.status == 201).await };
     let meanwhile = async {
         runs(&b, 1).await;
@@ -191,7 +191,7 @@ async fn case_9_replays_at_once_are_replays_and_write_nothing(on: Engine) {
 /// pathosDev/actor-ts #984, VilledeMontreal/express-idempotency #32
 async fn case_10_a_lease_ends_long_before_the_retention(on: Engine) {
     let place = on.place();
-    let options = &["--lease", "1s", "--retention", "1h"];
+    let options = &["--lease", "3s", "--retention", "1h"];
     let (a, b) = (place.lab(options), place.lab(options));
     let hanging = tokio::spawn(order(&a, "k").lab("hang").open());
     runs(&a, 1).await;
@@ -202,7 +202,10 @@ async fn case_10_a_lease_ends_long_before_the_retention(on: Engine) {
     let after = until("it runs again", ask, |answer| {
         answer.status == 201 || {
             assert_eq!(refusal(answer), in_progress());
-            assert_eq!(retry_after(answer), 1, "what is left of the lease");
+            assert!(
+                (1..=3).contains(&retry_after(answer)),
+                "what is left of the lease"
+            );
             false
         }
     })
@@ -215,7 +218,7 @@ async fn case_10_a_lease_ends_long_before_the_retention(on: Engine) {
 /// aws-powertools/powertools-lambda-python #8049
 async fn case_12_a_lapse_under_hold_waits_for_the_operator(on: Engine) {
     let place = on.place();
-    let options = &["--lease", "1s", "--on-lapse", "hold"];
+    let options = &["--lease", "3s", "--on-lapse", "hold"];
     let told = r#"{"status": 201, "headers": {"location": "/orders/7"}, "body": "seven"}"#;
     let b = place.lab(options);
     for (n, (verdict, said)) in [("done", told), ("done", ""), ("absent", "")]
