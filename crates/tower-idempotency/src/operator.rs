@@ -14,7 +14,7 @@ use tower_claim::{ClaimAdmin, DynClaimAdmin, Key, StoreError, Token};
 use crate::admit::lead;
 use crate::entry::{Entry, Ticket};
 use crate::layer::{IdempotencyLayer, LABEL, RECONCILE_LABEL};
-use crate::record::{Before, Head, Marker};
+use crate::record::{Before, Head, Marker, is_withdrawn};
 use crate::shared::Shared;
 use crate::way::{LONGEST_WAY, too_long};
 use crate::weak::Warned;
@@ -104,7 +104,8 @@ pub struct UnknownOutcome {
 pub enum Explanation {
     /// No run is remembered.
     NeverSeen,
-    /// A run is going.
+    /// A run is going; or one has just ended without having begun, since its mark was in doubt, and holds its key for
+    /// the rest of a lease.
     Running {
         /// How long.
         since: Duration,
@@ -202,6 +203,15 @@ impl Operator {
             };
             match record.state {
                 State::Done => match self.shared.finished(key, record.token).await? {
+                    Some(done) if is_withdrawn(&done) => {
+                        return Ok(Explanation::Running {
+                            since: record.since,
+                            expires_in: done.keep_left,
+                            last_beat: record.last_beat,
+                            progress: record.progress,
+                            marked: record.marked,
+                        });
+                    }
                     Some(done) => {
                         let Some(marker) = lead(&done) else {
                             return Ok(self.explain_done(key, &done));

@@ -12,7 +12,7 @@ use tower::Layer;
 use tower::util::BoxCloneSyncService;
 use tower_claim::store::FinishRequest;
 use tower_claim::transaction::{CommitError, OpenTransaction, TransactionSlot};
-use tower_claim::{ClaimStore, MemoryStore};
+use tower_claim::{ClaimStore, MemoryStore, Renewal};
 use tower_idempotency::{Outcome, RequestBody};
 
 use crate::support::*;
@@ -71,4 +71,37 @@ async fn a_refusal_in_the_trailers_commits_nothing_however_much_of_it_is_kept() 
             assert_eq!(*noted.lock().unwrap(), [end], "{status} {outcome:?}");
         }
     }
+}
+
+/// Its claim is given back with the rows; but where a run before it crashed, the next one is to know.
+#[tokio::test(start_paused = true)]
+async fn a_transaction_that_was_not_given_back_is_no_reason_to_forget_a_crash() {
+    let app = App::new();
+    let crashing = app.builder().lease(ms(200)).renewal(Renewal::Off).build();
+    let crashing = app.under(&crashing.unwrap());
+    let ask = post("/orders").key("k");
+    let slow = ask.clone().flags("delay=100000000");
+    tokio::spawn(async move { slow.send(&crashing).await });
+    tokio::time::sleep(ms(300)).await;
+
+    let layer = app.builder().lease(ms(200)).build().unwrap();
+    let (store, left_behind) = (Arc::clone(app.store.inner()), Arc::new(Mutex::new(None)));
+    let holds_on = Arc::clone(&left_behind);
+    let handler = tower::service_fn(move |request: Request<RequestBody<Body>>| {
+        let slot = request.extensions().get::<TransactionSlot>().unwrap();
+        let (store, ends) = (Arc::clone(&store), Arc::default());
+        let lent = slot.lend(Rows { store, ends }).unwrap();
+        *holds_on.lock().unwrap() = Some(lent);
+        std::future::ready(Ok::<_, io::Error>(Response::new(body_of("ordered"))))
+    });
+    let service = layer.layer(BoxCloneSyncService::new(handler));
+    let refused = ask.send(&service).await;
+    refused.assert_refused(503, "store-unavailable");
+    ask.send(&service).await.assert_refused(409, "in-progress");
+    tokio::time::sleep(ms(300)).await;
+    let told = app.builder().tell_status().build().unwrap();
+    let next = ask.send(&app.under(&told)).await;
+    next.assert_fresh(201);
+    assert_eq!(next.headers["idempotency-status"], "taken-over");
+    drop(left_behind);
 }

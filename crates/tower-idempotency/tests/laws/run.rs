@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::future::{BoxFuture, join_all};
 use tower_claim::testing::{Fault, Operation};
-use tower_claim::{Code, Refusal};
-use tower_idempotency::{Outcome, RequestBody, default_outcome};
+use tower_claim::{ClaimAdmin, Code, Refusal};
+use tower_idempotency::{Explanation, Outcome, RequestBody, default_outcome};
 
 use crate::support::*;
 
@@ -424,6 +424,13 @@ async fn a_key_that_is_held_for_a_mark_in_doubt_is_refused_and_not_replayed() {
         .body(());
     let looked = tower::ServiceExt::oneshot(lookup.unwrap(), asked.unwrap()).await;
     assert_eq!(looked.unwrap().status(), 202);
+    let operator = layer.operator(app.store.inner().clone());
+    let records = app.store.inner().scan(None, 9).await.unwrap().records;
+    let explained = operator.explain(records[0].key).await.unwrap();
+    assert!(
+        matches!(explained, Explanation::Running { .. }),
+        "{explained:?}"
+    );
     assert_eq!((layer.counts().replays, layer.counts().kept), (0, 0));
 
     tokio::time::sleep(ms(1000 * wait)).await;

@@ -12,6 +12,7 @@ use http_body_util::channel::Channel;
 use http_body_util::{BodyExt, StreamBody};
 use tower::Layer;
 use tower::util::BoxCloneSyncService;
+use tower_claim::transaction::UniqueViolation;
 use tower_claim::{LapsePolicy, Renewal};
 use tower_idempotency::{IdempotencyBuilder, Reconciled, RequestBody, UploadError};
 
@@ -215,5 +216,26 @@ async fn an_upload_that_fails_under_a_long_answer_is_no_outcome() {
     ask(DIGEST, HONEST).send(&service).await.assert_fresh(200);
     let again = ask(DIGEST, HONEST).send(&service).await;
     again.assert_refused(409, "response-not-kept");
+    assert_eq!(layer.counts().runs, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_that_failed_is_not_answered_by_a_row_that_is_there_already() {
+    let app = App::new();
+    let hook = async |_| Some(Response::new("of the row that is there".into()));
+    let layer = streaming(&app).on_unique_violation("orders_key", hook);
+    let layer = layer.build().unwrap();
+    let handler = tower::service_fn(async |request: Request<RequestBody<Body>>| {
+        let read = request.into_body().collect().await;
+        let mut response = Response::new(body_of(format!("{}", read.is_ok())));
+        let refused = UniqueViolation::new("orders_key");
+        response.extensions_mut().insert(refused);
+        Ok::<_, io::Error>(response)
+    });
+    let service = layer.layer(BoxCloneSyncService::new(handler));
+    let lie = ask(DIGEST, "").no_body().with(frames(&["{}"]));
+    assert_eq!(send(&service, lie).await.text(), "false");
+    let honest = ask(DIGEST, HONEST).send(&service).await;
+    assert_eq!(honest.text(), "of the row that is there");
     assert_eq!(layer.counts().runs, 2);
 }
