@@ -12,7 +12,7 @@ pub use redis::Redis;
 
 use super::scene::Engine;
 #[cfg(any(feature = "redis", feature = "etcd"))]
-use super::scene::NO_POLL;
+use super::scene::{NO_POLL, PATIENCE};
 
 /// A number that no other place of this process has.
 #[cfg(any(feature = "redis", feature = "postgres", feature = "etcd"))]
@@ -60,7 +60,7 @@ mod redis {
     use system_tests::servers;
     use tower_claim_redis::RedisStore;
 
-    use super::{Engine, NO_POLL, fresh};
+    use super::{Engine, NO_POLL, PATIENCE, fresh};
 
     /// A prefix on the server that these tests share.
     pub struct Redis(String);
@@ -90,8 +90,8 @@ mod redis {
         async fn at(address: &str) -> RedisStore {
             let (url, prefix) = address.split_once(' ').expect("an address");
             let store = RedisStore::builder().url(url).prefix(prefix);
-            let store = store.poll_step(NO_POLL).connect().await;
-            store.expect("the server runs")
+            let store = store.call_timeout(PATIENCE).poll_step(NO_POLL);
+            store.connect().await.expect("the server runs")
         }
     }
 }
@@ -158,7 +158,7 @@ mod etcd {
     use system_tests::servers;
     use tower_claim_etcd::EtcdStore;
 
-    use super::{Engine, NO_POLL, fresh};
+    use super::{Engine, NO_POLL, PATIENCE, fresh};
 
     /// A prefix on the server that these tests share.
     pub struct Etcd(String);
@@ -191,8 +191,8 @@ mod etcd {
         async fn at(address: &str) -> EtcdStore {
             let (url, prefix) = address.split_once(' ').expect("an address");
             let store = EtcdStore::builder().endpoints([url]).prefix(prefix);
-            let store = store.poll(NO_POLL).connect().await;
-            store.expect("the server runs")
+            let store = store.call_timeout(PATIENCE).poll(NO_POLL);
+            store.connect().await.expect("the server runs")
         }
     }
 }

@@ -22,6 +22,8 @@ use tower_idempotency::{
 pub const SECOND: Duration = Duration::from_secs(1);
 /// No test waits longer for one thing.
 pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Who come to a crowd together.
+const AT_ONCE: usize = 20;
 /// So long that only an event can wake.
 pub const NO_POLL: Duration = Duration::from_secs(300);
 
@@ -118,8 +120,14 @@ impl<E: Engine> Process<E> {
         (0..many).map(|_| self.start(ask)).collect()
     }
 
-    pub async fn until_waiting(&self, many: usize) {
-        until("all wait", async || self.layer.waiting() == many).await;
+    /// A crowd that waits, once all of it does. It comes a few at a time: a busy machine is no part of what is shown.
+    pub async fn crowd(&self, many: usize, ask: &Ask) -> Vec<JoinHandle<Answer>> {
+        let mut crowd = Vec::new();
+        while crowd.len() < many {
+            crowd.extend(self.start_many(AT_ONCE.min(many - crowd.len()), ask));
+            until("all wait", async || self.layer.waiting() == crowd.len()).await;
+        }
+        crowd
     }
 }
 
