@@ -112,7 +112,9 @@ mod postgres {
     impl Postgres {
         pub fn server() -> &'static servers::Postgres {
             static SERVER: OnceLock<servers::Postgres> = OnceLock::new();
-            SERVER.get_or_init(servers::Postgres::start)
+            // Each process of each test has seven sessions at the most.
+            let settings = ["full_page_writes=off", "max_connections=400"];
+            SERVER.get_or_init(|| servers::Postgres::with(&settings))
         }
 
         pub fn schema(&self) -> &str {
@@ -126,6 +128,7 @@ mod postgres {
         async fn place() -> Self {
             let schema = format!("idempotency_{}", fresh());
             let tables = PostgresStore::builder().url(&Self::server().url());
+            let tables = tables.pool_wait(PATIENCE).call_timeout(PATIENCE);
             let made = tables.schema(&schema).migrate().await;
             made.expect("tables are made");
             Self(schema)

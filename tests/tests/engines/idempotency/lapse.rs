@@ -33,6 +33,7 @@ macro_rules! on_each_shared_engine {
         mod redis {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $law() {
+                let _turn = super::super::scene::turn().await;
                 super::$law::<super::engines::Redis>("redis").await;
             })+
         }
@@ -40,6 +41,7 @@ macro_rules! on_each_shared_engine {
         mod postgres {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $law() {
+                let _turn = super::super::scene::turn().await;
                 super::$law::<super::engines::Postgres>("postgres").await;
             })+
         }
@@ -47,6 +49,7 @@ macro_rules! on_each_shared_engine {
         mod etcd {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $law() {
+                let _turn = super::super::scene::turn().await;
                 super::$law::<super::engines::Etcd>("etcd").await;
             })+
         }

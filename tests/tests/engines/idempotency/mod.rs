@@ -21,6 +21,7 @@ macro_rules! on_each_engine {
         mod redb {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $law() {
+                let _turn = super::super::scene::turn().await;
                 super::$law::<super::super::engines::Redb>().await;
             })+
         }
@@ -28,6 +29,7 @@ macro_rules! on_each_engine {
         mod redis {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $law() {
+                let _turn = super::super::scene::turn().await;
                 super::$law::<super::super::engines::Redis>().await;
             })+
         }
@@ -35,6 +37,7 @@ macro_rules! on_each_engine {
         mod postgres {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $law() {
+                let _turn = super::super::scene::turn().await;
                 super::$law::<super::super::engines::Postgres>().await;
             })+
         }
@@ -42,6 +45,7 @@ macro_rules! on_each_engine {
         mod etcd {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $law() {
+                let _turn = super::super::scene::turn().await;
                 super::$law::<super::super::engines::Etcd>().await;
             })+
         }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinHandle;
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceExt};
@@ -26,6 +26,12 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 const AT_ONCE: usize = 20;
 /// So long that only an event can wake.
 pub const NO_POLL: Duration = Duration::from_secs(300);
+
+/// A place among the tests that run at once: a crowd each, they would be too much for a small machine.
+pub async fn turn() -> SemaphorePermit<'static> {
+    static TURNS: Semaphore = Semaphore::const_new(4);
+    TURNS.acquire().await.expect("it is never closed")
+}
 
 /// Waits for a condition.
 pub async fn until<F: Future<Output = bool>>(what: &str, condition: impl Fn() -> F) {
