@@ -91,6 +91,11 @@ impl ExistingRows {
         let hook: Hook = Arc::new(move |row| Box::pin(hook(row)));
         self.0.insert(constraint, hook);
     }
+
+    /// For how many constraints there are hooks.
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
 }
 
 impl fmt::Debug for ExistingRows {

@@ -83,6 +83,13 @@ pub(crate) struct HeaderRules {
     only: Option<Vec<HeaderName>>,
 }
 
+/// What the user added.
+pub(crate) struct UserRules<'a> {
+    pub(crate) kept: &'a [HeaderName],
+    pub(crate) dropped: &'a [HeaderName],
+    pub(crate) only: Option<&'a [HeaderName]>,
+}
+
 impl HeaderRules {
     pub(crate) fn keep(&mut self, name: HeaderName) {
         self.dropped.retain(|n| *n != name);
@@ -102,6 +109,20 @@ impl HeaderRules {
     pub(crate) fn forbidden(&self) -> Option<&HeaderName> {
         let only = self.only.iter().flatten();
         only.chain(&self.kept).find(|name| FRAMING.contains(name))
+    }
+
+    /// What the user added to the defaults.
+    pub(crate) fn told(&self) -> UserRules<'_> {
+        let Self {
+            kept,
+            dropped,
+            only,
+        } = self;
+        UserRules {
+            kept,
+            dropped,
+            only: only.as_deref(),
+        }
     }
 
     /// The headers to keep, in order, repeats included.

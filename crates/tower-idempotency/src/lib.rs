@@ -86,6 +86,11 @@
 //! [`KeyLookup`] tells a client what became of its key. [`IdempotencyLayer::counts`] and its neighbours tell an
 //! operator, and so do the features `metrics`, `tracing` and `stage`.
 //!
+//! # The policy
+//!
+//! A server has to publish how its keys are to be used, and when they expire. [`IdempotencyLayer::policy`] makes that from
+//! how the layer was built, as JSON, as a page and as a fragment of OpenAPI; [`PolicyService`] serves it.
+//!
 //! # The client's side
 //!
 //! [`IdempotencyKeyLayer`] sends each logical call under one key, over all its retries, and not once the server may
@@ -110,6 +115,7 @@ mod axum;
 mod body;
 mod builder;
 mod client;
+mod cors;
 mod counts;
 mod derived;
 mod entry;
@@ -120,6 +126,7 @@ mod fingerprint;
 mod future;
 mod headers;
 mod inside;
+mod json;
 mod keep;
 mod known;
 mod layer;
@@ -127,6 +134,7 @@ mod lookup;
 mod open;
 mod operator;
 mod outcome;
+mod policy;
 mod quota;
 mod reconcile;
 mod record;
@@ -163,6 +171,7 @@ pub use layer::IdempotencyLayer;
 pub use lookup::{KeyLookup, KeyLookupBuilder, LookupFuture};
 pub use operator::{Explanation, Operator, UnknownOutcome, UnknownPage};
 pub use outcome::{NoEffect, Outcome, default_grpc_outcome, default_outcome};
+pub use policy::{Policy, PolicyFuture, PolicyService};
 pub use quota::TenantUsage;
 pub use reconcile::{LapsedRun, Reconciled};
 pub use refused::PointRefused;

@@ -9,15 +9,16 @@ use tower_claim::http::{RenderRefusal, is_grpc};
 use tower_claim::{Code, Refusal};
 
 use crate::body::{ResponseBody, Whole};
+use crate::policy::PolicyLink;
 use crate::record::KeptResponse;
 
 /// Marks a replayed response: `Idempotent-Replayed: true`, the more common spelling (Stripe's).
 pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
 /// When the first run of a replayed response began, as an HTTP date (RFC 9110, 5.6.7).
-const FIRST_SEEN: HeaderName = HeaderName::from_static("idempotency-first-seen");
+pub(crate) const FIRST_SEEN: HeaderName = HeaderName::from_static("idempotency-first-seen");
 /// How an answer came about.
-const STATUS: HeaderName = HeaderName::from_static("idempotency-status");
+pub(crate) const STATUS: HeaderName = HeaderName::from_static("idempotency-status");
 
 /// How an answer came about. A refusal's status is the name of its code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +40,17 @@ pub(crate) enum Status {
 }
 
 impl Status {
-    const fn as_str(self) -> &'static str {
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Fresh,
+        Self::TakenOver,
+        Self::Replayed,
+        Self::Rendered,
+        Self::Reconciled,
+        Self::Existing,
+        Self::Unprotected,
+    ];
+
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Fresh => "fresh",
             Self::TakenOver => "taken-over",
@@ -85,6 +96,7 @@ pub(crate) struct Responder {
     grpc: bool,
     render: Option<RenderRefusal>,
     tells_status: bool,
+    policy: Option<PolicyLink>,
 }
 
 impl Responder {
@@ -92,11 +104,13 @@ impl Responder {
         headers: &HeaderMap,
         render: Option<&RenderRefusal>,
         tells_status: bool,
+        policy: Option<&PolicyLink>,
     ) -> Self {
         Self {
             grpc: is_grpc(headers),
             render: render.cloned(),
             tells_status,
+            policy: policy.cloned(),
         }
     }
 
@@ -118,6 +132,9 @@ impl Responder {
     fn refuse<R: Body>(&self, refusal: &Refusal) -> Response<ResponseBody<R>> {
         let response = refusal.to_response_by(self.render.as_ref(), self.grpc);
         let mut response = response.map(|bytes| ResponseBody::whole(Whole::of(bytes, None)));
+        if let Some(policy) = &self.policy {
+            policy.add_to(response.headers_mut());
+        }
         if self.tells_status {
             let code = HeaderValue::from_static(refusal.code().name());
             response.headers_mut().insert(STATUS, code);

@@ -20,6 +20,7 @@ use crate::fingerprint::Secret;
 use crate::headers::HeaderRules;
 use crate::inside::ClaimInside;
 use crate::outcome::OutcomeRules;
+use crate::policy::PolicyLink;
 use crate::quota::Quotas;
 use crate::reconcile::Reconcile;
 use crate::record::{self, Head, KeptResponse, Marker, Record, Unreadable};
@@ -62,6 +63,8 @@ pub(crate) struct Shared {
     pub(crate) inside: Option<ClaimInside>,
     pub(crate) existing: ExistingRows,
     pub(crate) render: Option<RenderRefusal>,
+    /// Where the policy is, for refusals.
+    pub(crate) policy_link: Option<PolicyLink>,
     pub(crate) detached: Detached,
     pub(crate) max_in_flight: usize,
     /// The free places.
@@ -75,6 +78,11 @@ impl Shared {
         &**self.keeper.clock()
     }
 
+    /// Whether any answer says how it came about.
+    pub(crate) fn may_tell_status(&self) -> bool {
+        self.tell_status || self.on_store_down == OnStoreDown::RunUnprotected
+    }
+
     pub(crate) fn look_at(&self, parts: &Parts, warned: &Warned) -> Entry {
         let sight = Sight {
             counters: &self.counters,
@@ -85,7 +93,8 @@ impl Shared {
     }
 
     pub(crate) fn responder(&self, parts: &Parts) -> Responder {
-        Responder::to(&parts.headers, self.render.as_ref(), self.tell_status)
+        let (render, policy) = (self.render.as_ref(), self.policy_link.as_ref());
+        Responder::to(&parts.headers, render, self.tell_status, policy)
     }
 
     /// A record as the store is to keep it, and whether it is whole.

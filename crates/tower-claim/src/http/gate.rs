@@ -120,6 +120,26 @@ impl Gate {
         self
     }
 
+    /// The methods it names; `None` for all.
+    pub fn named_methods(&self) -> Option<&[Method]> {
+        self.methods.as_deref()
+    }
+
+    /// The routes it names; `None` for all.
+    pub fn named_routes(&self) -> Option<&[String]> {
+        self.routes.as_deref()
+    }
+
+    /// Whether a [predicate](Self::when) has a say, too.
+    pub fn has_predicate(&self) -> bool {
+        self.predicate.is_some()
+    }
+
+    /// Where its switch stands just now.
+    pub fn switched(&self) -> Mode {
+        self.switch.mode()
+    }
+
     /// What the layer does with this request. Allocates nothing.
     pub fn mode(&self, parts: &Parts) -> Mode {
         let mode = self.switch.mode();

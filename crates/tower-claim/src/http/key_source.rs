@@ -136,6 +136,14 @@ impl KeySource {
             Inner::Function(_) => None,
         }
     }
+
+    /// How that header is read.
+    pub fn syntax(&self) -> Option<KeySyntax> {
+        match &self.0 {
+            Inner::Header(_, syntax) => Some(*syntax),
+            Inner::Function(_) => None,
+        }
+    }
 }
 
 impl fmt::Debug for KeySource {

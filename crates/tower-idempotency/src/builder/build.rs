@@ -16,6 +16,7 @@ use crate::entry::Source;
 use crate::fingerprint::{BodyRules, Bound, Secret};
 use crate::inside::ClaimInside;
 use crate::layer::{IdempotencyLayer, LABEL, RECONCILE_LABEL};
+use crate::policy::PolicyLink;
 use crate::quota::{Limits, Quotas, RECORD_BYTES, Tenants};
 use crate::reconcile::Reconcile;
 use crate::running::Running;
@@ -112,7 +113,8 @@ impl IdempotencyBuilder {
             .reconcile
             .take()
             .map(|by| Reconcile { by, terms: asking });
-        Ok(self.assemble(keeper, terms, reconcile, meter))
+        let policy_link = self.policy_at.take().map(PolicyLink::to).transpose()?;
+        Ok(self.assemble(keeper, terms, reconcile, policy_link, meter))
     }
 
     /// The layer with nothing but defaults, which need no checks.
@@ -120,7 +122,7 @@ impl IdempotencyBuilder {
         let meter = self.meter();
         let store = meter.watch_over(Arc::clone(&self.store), Arc::clone(&self.clock));
         let terms = Terms::default().labelled(LABEL);
-        self.assemble(Keeper::new(store), terms, None, meter)
+        self.assemble(Keeper::new(store), terms, None, None, meter)
     }
 
     fn meter(&self) -> Meter {
@@ -228,6 +230,7 @@ impl IdempotencyBuilder {
         keeper: Keeper,
         terms: Terms,
         reconcile: Option<Reconcile>,
+        policy_link: Option<PolicyLink>,
         meter: Meter,
     ) -> IdempotencyLayer {
         let mut entry = self.entry;
@@ -283,6 +286,7 @@ impl IdempotencyBuilder {
             inside,
             existing: self.existing,
             render: self.render,
+            policy_link,
             detached: self.detached.with_clock(self.clock),
             max_in_flight: self.max_in_flight,
             in_flight: Arc::new(Semaphore::new(self.max_in_flight)),

@@ -4,6 +4,7 @@ mod build;
 mod fingerprint;
 mod keys;
 mod lapse;
+mod policy;
 mod quota;
 mod responses;
 mod transaction;
@@ -103,6 +104,7 @@ pub struct IdempotencyBuilder {
     inside: Option<Arc<dyn BeginWithClaim>>,
     existing: ExistingRows,
     render: Option<RenderRefusal>,
+    policy_at: Option<String>,
     detached: Detached,
 }
 
@@ -165,6 +167,7 @@ impl IdempotencyBuilder {
             inside: None,
             existing: ExistingRows::default(),
             render: None,
+            policy_at: None,
             detached: Detached::new(),
         }
     }

@@ -15,7 +15,7 @@ use tower_claim::http::{InvalidKey, is_grpc, original_uri};
 
 #[cfg(feature = "json")]
 use crate::fingerprint::Node;
-
+use crate::json::Object;
 use path::Template;
 
 type HeadFn = dyn Fn(&Parts) -> Option<String> + Send + Sync;
@@ -52,6 +52,23 @@ enum Origin {
     Json(Cow<'static, str>),
     Protobuf(Vec<u32>),
     Body(Arc<BodyFn>),
+}
+
+impl Origin {
+    /// In a word, and in words.
+    fn told(&self) -> (&'static str, &'static str) {
+        match self {
+            Self::Path(..) => ("path", "of the path"),
+            Self::Query => ("query", "of the query"),
+            Self::Header(_) => ("header", "of the headers"),
+            Self::Head(_) => ("head", "as the server reads the head"),
+            Self::Form => ("form", "of the form"),
+            #[cfg(feature = "json")]
+            Self::Json(_) => ("json", "of the JSON body"),
+            Self::Protobuf(_) => ("protobuf", "of the protobuf message"),
+            Self::Body(_) => ("body", "as the server reads the body"),
+        }
+    }
 }
 
 /// The fields of one request.
@@ -170,6 +187,25 @@ impl RequestFields {
             }
         }
         Ok(())
+    }
+
+    /// The fields and where they are: for machines, and for people.
+    pub(crate) fn told(&self) -> (String, String) {
+        let field = |(name, from): &(Cow<'static, str>, Origin)| {
+            let (word, place) = from.told();
+            let object = Object::new().text("name", name).text("in", word);
+            (object.end(), format!("`{name}` {place}"))
+        };
+        let (json, text): (Vec<_>, Vec<_>) = self.fields.iter().map(field).unzip();
+        (crate::json::list(json), text.join(", "))
+    }
+
+    /// The headers among them.
+    pub(crate) fn headers(&self) -> impl Iterator<Item = &HeaderName> {
+        self.fields.iter().filter_map(|(_, from)| match from {
+            Origin::Header(name) => Some(name),
+            _ => None,
+        })
     }
 
     /// Whether a body must be read.

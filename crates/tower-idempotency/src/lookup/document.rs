@@ -9,7 +9,7 @@ use http_body_util::Full;
 use tower_claim::{Code, Refusal};
 
 use super::Fate;
-use super::json::{Object, base64};
+use crate::json::{Object, base64};
 use crate::record::KeptResponse;
 
 pub(super) fn of(fate: &Fate, kept: Option<&KeptResponse>) -> Response<Full<Bytes>> {

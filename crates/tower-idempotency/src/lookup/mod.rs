@@ -2,7 +2,6 @@
 
 mod builder;
 mod document;
-mod json;
 
 use std::convert::Infallible;
 use std::fmt;
@@ -199,7 +198,11 @@ impl Inner {
         let mut response = answered.unwrap_or_else(|refusal| {
             row.rejected();
             let render = self.shared.render.as_ref();
-            refusal.to_response_by(render, false).map(Full::new)
+            let mut response = refusal.to_response_by(render, false).map(Full::new);
+            if let Some(policy) = &self.shared.policy_link {
+                policy.add_to(response.headers_mut());
+            }
+            response
         });
         let headers = response.headers_mut();
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -92,6 +92,10 @@ impl Quotas {
         }
     }
 
+    pub(crate) fn limits(&self) -> Limits {
+        self.limits
+    }
+
     /// Counts a claim that is to be sent.
     fn begin(self: &Arc<Self>, tenant: Tenant, key: Key) -> Result<Counted, (Exceeded, Duration)> {
         let now = self.clock.now();

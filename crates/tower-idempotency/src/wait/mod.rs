@@ -65,6 +65,10 @@ impl Followers {
         }))
     }
 
+    pub(crate) fn limits(&self) -> WaitLimits {
+        self.0.limits
+    }
+
     /// How many wait.
     pub(crate) fn count(&self) -> usize {
         self.0.lock().followers

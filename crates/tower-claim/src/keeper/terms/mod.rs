@@ -137,8 +137,9 @@ impl Terms {
         Ok(())
     }
 
-    /// Whether Hold and the point of no return may rely on this engine.
-    pub(super) fn trusts(&self, engine: &Capabilities) -> bool {
+    /// Whether Hold and the point of no return may rely on this engine: it does not forget, or is
+    /// [trusted](TermsBuilder::trust_forgetful_store) all the same.
+    pub fn trusts(&self, engine: &Capabilities) -> bool {
         !engine.may_forget() || self.0.trusts_forgetful_store
     }
 

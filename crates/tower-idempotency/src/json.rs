@@ -3,28 +3,28 @@
 use std::fmt::Write as _;
 
 /// An object that is being written.
-pub(super) struct Object(String);
+pub(crate) struct Object(String);
 
 impl Object {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self("{".to_owned())
     }
 
-    pub(super) fn text(mut self, name: &str, text: &str) -> Self {
+    pub(crate) fn text(mut self, name: &str, text: &str) -> Self {
         self.name(name);
         push_string(&mut self.0, text.chars());
         self
     }
 
     /// A number, `true`, `false`, `null`, or what was written before.
-    pub(super) fn raw(mut self, name: &str, value: impl std::fmt::Display) -> Self {
+    pub(crate) fn raw(mut self, name: &str, value: impl std::fmt::Display) -> Self {
         self.name(name);
         let _ = write!(self.0, "{value}");
         self
     }
 
     /// Pairs of strings, in order. Bytes that are no ASCII are told as the characters of Latin-1.
-    pub(super) fn pairs<'a>(
+    pub(crate) fn pairs<'a>(
         mut self,
         name: &str,
         pairs: impl Iterator<Item = (&'a str, &'a [u8])>,
@@ -42,7 +42,7 @@ impl Object {
         self
     }
 
-    pub(super) fn end(mut self) -> String {
+    pub(crate) fn end(mut self) -> String {
         self.0.push('}');
         self.0
     }
@@ -54,6 +54,26 @@ impl Object {
         push_string(&mut self.0, name.chars());
         self.0.push(':');
     }
+}
+
+/// A string, in its quotes.
+pub(crate) fn string(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    push_string(&mut out, text.chars());
+    out
+}
+
+/// A list of what was written before.
+pub(crate) fn list<T: AsRef<str>>(items: impl IntoIterator<Item = T>) -> String {
+    let mut out = "[".to_owned();
+    for item in items {
+        if out.len() > 1 {
+            out.push(',');
+        }
+        out.push_str(item.as_ref());
+    }
+    out.push(']');
+    out
 }
 
 fn push_string(out: &mut String, text: impl Iterator<Item = char>) {
@@ -73,7 +93,7 @@ fn push_string(out: &mut String, text: impl Iterator<Item = char>) {
 }
 
 /// RFC 4648, 4, with padding.
-pub(super) fn base64(bytes: &[u8]) -> String {
+pub(crate) fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for three in bytes.chunks(3) {

@@ -1,0 +1,468 @@
+//! What a request is answered, and for how long.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use tower_claim::store::Capabilities;
+use tower_claim::{LapsePolicy, Renewal, Terms};
+
+use super::Chapter;
+use super::statuses::Judged;
+use crate::admit::OnBusy;
+use crate::headers::HeaderRules;
+use crate::json::{self, Object};
+use crate::outcome::Outcome;
+use crate::policy::PolicyLink;
+use crate::policy::words;
+use crate::quota;
+use crate::reply::{FIRST_SEEN, REPLAYED, STATUS, Status};
+use crate::store_down::OnStoreDown;
+use crate::wait::WaitLimits;
+
+/// The largest status of gRPC.
+const LAST_GRPC: u16 = 16;
+
+pub(super) fn repeats(on_busy: OnBusy, on_not_kept: bool, existing: usize) -> Chapter {
+    let mut chapter = Chapter::new("repeats", "What a repeat is answered");
+    let wait = match on_busy {
+        OnBusy::Reject => Duration::ZERO,
+        OnBusy::Wait(limit) => limit,
+    };
+    let text = if wait.is_zero() {
+        "While the first request runs: 409 `in-progress` at once, with `Retry-After`.".to_owned()
+    } else {
+        let wait = words::span(wait);
+        format!(
+            "While the first request runs, a repeat waits up to {wait} for its answer; then 409 `in-progress`, with \
+             `Retry-After`."
+        )
+    };
+    chapter.tell("wait_seconds", words::seconds(wait), text);
+    let text = if on_not_kept {
+        "Where the work is done and its answer was not kept: what the server can still tell of it, else 409 \
+         `response-not-kept`. Nothing runs again."
+    } else {
+        "Where the work is done and its answer was not kept: 409 `response-not-kept`. Nothing runs again."
+    };
+    chapter.tell("rendered_anew", on_not_kept, text);
+    let text = match existing {
+        0 => "",
+        _ => "The same work under another key may be answered from what is there already.",
+    };
+    chapter.tell("known_constraints", existing, text);
+    chapter
+}
+
+/// What is kept of an answer.
+pub(super) struct Kept<'a> {
+    pub(super) retention: Duration,
+    pub(super) is_durable: bool,
+    pub(super) max_response_body: usize,
+    pub(super) head_rules: usize,
+    pub(super) by_status: &'a (dyn Fn(StatusCode) -> Outcome + Send + Sync),
+    pub(super) by_grpc_status: &'a (dyn Fn(u8) -> Outcome + Send + Sync),
+    pub(super) headers: &'a HeaderRules,
+    pub(super) is_redacted: bool,
+    pub(super) is_sealed: bool,
+    pub(super) has_fingerprint_secret: bool,
+}
+
+pub(super) fn kept(kept: Kept<'_>) -> Chapter {
+    let mut chapter = Chapter::new("answers", "Which answers are kept, and for how long");
+    chapter.tell(
+        "retention_seconds",
+        words::seconds(kept.retention),
+        super::expiry(kept.retention, kept.is_durable),
+    );
+    let by_status = Judged::by(100..=599, |status| match StatusCode::from_u16(status) {
+        Ok(status) => (kept.by_status)(status),
+        Err(_) => Outcome::Release,
+    });
+    chapter.tell(
+        "kept_statuses",
+        by_status.json(Outcome::Keep),
+        format!("Kept and replayed: {}.", by_status.text(Outcome::Keep)),
+    );
+    let text = if by_status.has(Outcome::Tombstone) {
+        let statuses = by_status.text(Outcome::Tombstone);
+        format!("Done for good, but shown once only: {statuses}.")
+    } else {
+        String::new()
+    };
+    chapter.tell(
+        "once_only_statuses",
+        by_status.json(Outcome::Tombstone),
+        text,
+    );
+    chapter.tell(
+        "released_statuses",
+        by_status.json(Outcome::Release),
+        format!(
+            "Not kept, so that a repeat runs: {}; and any 4xx with `Retry-After`. An answer that the server gave past its point \
+             of no return is kept whatever it is.",
+            by_status.text(Outcome::Release)
+        ),
+    );
+    let by_grpc = Judged::by(0..=LAST_GRPC, |status| {
+        (kept.by_grpc_status)(u8::try_from(status).unwrap_or(u8::MAX))
+    });
+    chapter.tell(
+        "kept_grpc_statuses",
+        by_grpc.json(Outcome::Keep),
+        format!(
+            "Of gRPC calls, by their status: kept are {}.",
+            by_grpc.numbers(Outcome::Keep)
+        ),
+    );
+    chapter.tell(
+        "once_only_grpc_statuses",
+        by_grpc.json(Outcome::Tombstone),
+        if by_grpc.has(Outcome::Tombstone) {
+            let statuses = by_grpc.numbers(Outcome::Tombstone);
+            format!("Of gRPC calls, done for good, but shown once only: {statuses}.")
+        } else {
+            String::new()
+        },
+    );
+    let text = match kept.head_rules {
+        0 => String::new(),
+        1 => "A rule of the server's own looks at the head of an answer before these.".to_owned(),
+        n => format!("{n} rules of the server's own look at the head of an answer before these."),
+    };
+    chapter.tell("rules_by_head", kept.head_rules, text);
+    chapter.tell(
+        "max_response_bytes",
+        kept.max_response_body,
+        format!(
+            "An answer of more than {} is sent once and not kept: the work is done, and is not done again.",
+            words::size(kept.max_response_body as u64)
+        ),
+    );
+    headers(&mut chapter, kept.headers);
+    let text = if kept.is_redacted {
+        "What is secret is taken out of an answer before it is kept."
+    } else {
+        "An answer is kept as it was sent."
+    };
+    chapter.tell("redacted", kept.is_redacted, text);
+    let text = if kept.is_sealed {
+        "Kept answers are encrypted at rest."
+    } else {
+        "Kept answers are not encrypted by this layer."
+    };
+    chapter.tell("sealed", kept.is_sealed, text);
+    let text = if kept.has_fingerprint_secret {
+        "Of a request nothing is kept but a hash under a secret key."
+    } else {
+        "Of a request nothing is kept but a hash (SHA-256)."
+    };
+    chapter.tell("hash_is_keyed", kept.has_fingerprint_secret, text);
+    chapter
+}
+
+fn headers(chapter: &mut Chapter, rules: &HeaderRules) {
+    let told = rules.told();
+    let names = |names: &[http::HeaderName]| {
+        let json = json::list(names.iter().map(|name| json::string(name.as_str())));
+        (json, words::list(names.iter().map(words::header)))
+    };
+    match told.only {
+        None => chapter.tell(
+            "only_headers",
+            "null",
+            "Headers are kept, except those that were true of one exchange only: cookies, challenges, dates, traces, quotas.",
+        ),
+        Some(only) => {
+            let (json, text) = names(only);
+            chapter.tell("only_headers", json, format!("Of the headers these are kept: {text}."));
+        }
+    }
+    for (name, names_of, words) in [
+        ("also_kept_headers", told.kept, "Kept besides"),
+        ("dropped_headers", told.dropped, "Left out besides"),
+    ] {
+        let (json, text) = names(names_of);
+        let text = match names_of {
+            [] => String::new(),
+            _ => format!("{words}: {text}."),
+        };
+        chapter.tell(name, json, text);
+    }
+}
+
+pub(super) fn markers(tell_status: bool, link: Option<&PolicyLink>) -> Chapter {
+    let mut chapter = Chapter::new("markers", "How to tell a replay");
+    let name = |name: &http::HeaderName| json::string(name.as_str());
+    chapter.tell(
+        "replayed",
+        name(&REPLAYED),
+        format!(
+            "An answer from the record carries `{}: true`.",
+            words::title_case(&REPLAYED)
+        ),
+    );
+    chapter.tell(
+        "first_seen",
+        name(&FIRST_SEEN),
+        format!(
+            "It carries {}, the date at which the first request was seen.",
+            words::header(&FIRST_SEEN)
+        ),
+    );
+    if tell_status {
+        chapter.tell(
+            "status",
+            name(&STATUS),
+            format!(
+                "Each answer to a request with a key carries {}: {}, or the code of a refusal.",
+                words::header(&STATUS),
+                Status::ALL
+                    .map(|status| format!("`{}`", status.as_str()))
+                    .join(", ")
+            ),
+        );
+    } else {
+        chapter.tell("status", "null", "");
+    }
+    match link {
+        None => chapter.tell("described_by", "null", ""),
+        Some(link) => chapter.tell(
+            "described_by",
+            json::string(link.uri()),
+            format!(
+                "Refusals link to this policy (`rel=\"describedby\"`), at `{}`.",
+                link.uri()
+            ),
+        ),
+    }
+    chapter
+}
+
+/// What is known of times when something breaks.
+pub(super) struct Interruptions<'a> {
+    pub(super) terms: &'a Terms,
+    pub(super) asks_a_hook: bool,
+    /// The claim is part of the user's transaction.
+    pub(super) is_inside: bool,
+    pub(super) unfinished_keep: Duration,
+    pub(super) on_store_down: OnStoreDown,
+    pub(super) store: &'a Capabilities,
+}
+
+pub(super) fn interruptions(told: &Interruptions<'_>) -> Chapter {
+    let Interruptions {
+        terms,
+        asks_a_hook: _,
+        is_inside,
+        unfinished_keep: _,
+        on_store_down,
+        store,
+    } = *told;
+    let mut chapter = Chapter::new("interruptions", "When something breaks in between");
+    chapter.tell(
+        "runs_on_after_hang_up",
+        true,
+        "A request that was begun runs to its end, also when its client hangs up; a repeat gets its answer.",
+    );
+    if is_inside {
+        chapter.tell_word(
+            "on_lapse",
+            "rolled-back",
+            "When the server dies in the middle, nothing of the request is left: its key, its work and its answer are one \
+             transaction. A repeat runs.",
+        );
+    } else {
+        lapse(&mut chapter, told);
+    }
+    let (word, text) = match on_store_down {
+        OnStoreDown::Refuse => (
+            "refuse",
+            "When the store of the keys does not answer, nothing runs: 503 `store-unavailable`."
+                .to_owned(),
+        ),
+        OnStoreDown::RunUnprotected => (
+            "run-unprotected",
+            format!(
+                "When the store of the keys does not answer, the request runs without protection, and its answer says so \
+                 (`{}: unprotected`): a repeat runs again.",
+                words::title_case(&STATUS)
+            ),
+        ),
+    };
+    chapter.tell_word("on_store_down", word, text);
+    let text = if store.durable {
+        "Keys and answers outlive a restart of the service."
+    } else {
+        "Keys and answers are lost when the service restarts: a repeat after that runs."
+    };
+    chapter.tell("survives_restart", store.durable, text);
+    let text = match (store.may_forget(), terms.trusts(store)) {
+        (false, _) => "The store does not forget by itself what it has answered.",
+        (true, false) => {
+            "The store may forget what it answered when it fails over: a repeat after that runs."
+        }
+        (true, true) => {
+            "The store may forget what it answered when it fails over, and is trusted all the same: a repeat after that runs."
+        }
+    };
+    let json = Object::new()
+        .raw("possible", store.may_forget())
+        .raw("trusted", terms.trusts(store));
+    chapter.tell("forgets", json.end(), text);
+    chapter
+}
+
+/// What a run that was lost means, where claims stand outside of its work.
+fn lapse(chapter: &mut Chapter, told: &Interruptions<'_>) {
+    let Interruptions {
+        terms,
+        asks_a_hook,
+        unfinished_keep,
+        ..
+    } = *told;
+    chapter.tell(
+        "lease_seconds",
+        words::seconds(terms.lease()),
+        format!(
+            "When the server dies in the middle, its key is answered 409 `in-progress` for {} at most.",
+            words::span(terms.lease())
+        ),
+    );
+    let (word, text) = match (asks_a_hook, terms.settings().on_lapse) {
+        (true, _) => (
+            "reconcile",
+            "After that the server finds out what the first request came to, before anything runs again.",
+        ),
+        (false, LapsePolicy::Hold) => (
+            "hold",
+            "After that nobody knows how the first request ended: repeats are answered 409 `outcome-unknown`, until the \
+             operator has found out.",
+        ),
+        _ => (
+            "take-over",
+            "After that a repeat runs; except behind the point of no return, where repeats are answered 409 \
+             `outcome-unknown`, until the operator has found out.",
+        ),
+    };
+    chapter.tell_word("on_lapse", word, text);
+    chapter.tell(
+        "unknown_seconds",
+        words::seconds(unfinished_keep),
+        format!(
+            "An unknown outcome is remembered for {}; then its key is free.",
+            words::span(unfinished_keep)
+        ),
+    );
+    let text = match terms.renewal() {
+        Renewal::Off => "The hold of a request that takes longer is not renewed.".to_owned(),
+        Renewal::Progress { stall_after } => format!(
+            "The hold of a request is renewed while its work moves: after {} without progress it is not.",
+            words::span(stall_after)
+        ),
+        _ => "The hold of a request is renewed while it runs.".to_owned(),
+    };
+    let stall = match terms.renewal() {
+        Renewal::Off => "\"off\"".to_owned(),
+        Renewal::Progress { stall_after } => words::seconds(stall_after),
+        _ => "\"always\"".to_owned(),
+    };
+    chapter.tell("renewal", stall, text);
+    chapter.tell(
+        "max_hold_seconds",
+        words::seconds(terms.max_hold()),
+        format!(
+            "No request holds its key longer than {}.",
+            words::span(terms.max_hold())
+        ),
+    );
+}
+
+/// What there is a bound for.
+pub(super) struct Limits {
+    pub(super) max_request_body: usize,
+    pub(super) stream_uploads: Option<u64>,
+    pub(super) max_in_flight: usize,
+    pub(super) waits: WaitLimits,
+    pub(super) quota: Option<quota::Limits>,
+}
+
+pub(super) fn limits(limits: Limits) -> Chapter {
+    let mut chapter = Chapter::new("limits", "Limits");
+    let bytes = limits.max_request_body;
+    chapter.tell(
+        "max_request_bytes",
+        bytes,
+        format!(
+            "The body of a request with a key has {} at most; a larger one is refused (413 `body-too-large`).",
+            words::size(bytes as u64)
+        ),
+    );
+    match limits.stream_uploads {
+        None => chapter.tell("streamed_bytes", "null", "It is read before anything runs."),
+        Some(bytes) => chapter.tell(
+            "streamed_bytes",
+            bytes,
+            format!(
+                "An upload with a SHA-256 in its `Content-Digest` may have {}, and is not read before it runs.",
+                words::size(bytes)
+            ),
+        ),
+    }
+    let runs = limits.max_in_flight;
+    chapter.tell(
+        "max_running",
+        runs,
+        format!("{runs} requests with keys run at once in each process; one more is refused (503 `overloaded`)."),
+    );
+    let WaitLimits {
+        in_all,
+        per_key,
+        bytes,
+    } = limits.waits;
+    chapter.tell(
+        "max_waiting",
+        in_all,
+        format!("{in_all} repeats may wait for an answer at once, in each process."),
+    );
+    chapter.tell(
+        "max_waiting_for_one_key",
+        per_key,
+        format!("{per_key} of them may wait for one key."),
+    );
+    chapter.tell(
+        "max_waiting_bytes",
+        bytes,
+        format!(
+            "The bodies of all that wait have {} at most.",
+            words::size(bytes as u64)
+        ),
+    );
+    let quota::Limits { records, bytes } = limits.quota.unwrap_or(quota::Limits::NONE);
+    if records == u64::MAX {
+        chapter.tell(
+            "max_keys_per_caller",
+            "null",
+            "A caller may have any number of keys.",
+        );
+    } else {
+        chapter.tell(
+            "max_keys_per_caller",
+            records,
+            format!("A caller may have {records} keys at once in each process; one more is refused (429 `quota-exceeded`)."),
+        );
+    }
+    if bytes == u64::MAX {
+        chapter.tell("max_bytes_per_caller", "null", "");
+    } else {
+        chapter.tell(
+            "max_bytes_per_caller",
+            bytes,
+            format!(
+                "The kept answers of a caller may have {} together in each process; beyond that a new key is refused (429 \
+                 `quota-exceeded`), and an answer that does not fit is sent once and not kept.",
+                words::size(bytes)
+            ),
+        );
+    }
+    chapter
+}
