@@ -28,6 +28,7 @@ mod probe;
 mod report;
 mod settings;
 mod shown;
+mod tally;
 mod upload;
 mod verdict;
 

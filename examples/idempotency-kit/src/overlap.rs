@@ -7,7 +7,8 @@ use tokio::time::Instant;
 
 use crate::answer::Answer;
 use crate::call::{Call, PATIENCE};
-use crate::kit::{Kit, Tally};
+use crate::kit::Kit;
+use crate::tally::Tally;
 use crate::verdict::{Stop, skip};
 
 /// A request under way. A drop hangs up.

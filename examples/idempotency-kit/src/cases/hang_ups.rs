@@ -5,7 +5,8 @@ use http::Version;
 use crate::answer::Answer;
 use crate::call::Call;
 use crate::connection::Connection;
-use crate::kit::{Kit, Tally};
+use crate::kit::Kit;
+use crate::tally::Tally;
 use crate::upload::Upload;
 use crate::verdict::{Outcome, Stop, fail, skip};
 

@@ -3,6 +3,7 @@
 
 mod flaw;
 mod handler;
+mod reading;
 mod service;
 
 use std::time::Duration;
