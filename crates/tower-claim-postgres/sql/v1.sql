@@ -441,7 +441,9 @@ exception when lock_not_available then
     a.at := tower_claim.micros_v1(now); a.answer := 'locked'; a.key := _key;
     a.token := coalesce(was.token, 0); a.label := coalesce(was.label, '');
     a.since := coalesce(tower_claim.left_v1(now, was.since), 0); a.rest := coalesce(tower_claim.left_v1(was.until, now), 0);
-    a.same_fingerprint := was.key is null or was.fingerprint is not distinct from _fingerprint;
+    -- What is free binds nobody: whoever has locked the row may have any payload.
+    a.same_fingerprint := was.key is null or tower_claim.standing_v1(was, now) = 'free'
+        or was.fingerprint is not distinct from _fingerprint;
     return a;
 end $$;
 

@@ -11,11 +11,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use http::request::Parts;
-use http::{Extensions, Response};
+use http::Response;
+use http::request;
+use http::response::Parts;
 use tower_claim::transaction::UniqueViolation;
 
+use crate::keep::{by_head, refuses};
 use crate::open::OpenRun;
+use crate::outcome::{NoEffect, Outcome, Verdict};
 use crate::reconcile::keep_made;
 use crate::reply::Reply;
 use crate::run::IdempotentRun;
@@ -42,7 +45,7 @@ impl ExistingRow {
     }
 
     /// The head of the request.
-    pub fn request(&self) -> &Parts {
+    pub fn request(&self) -> &request::Parts {
         &self.asked.parts
     }
 
@@ -55,7 +58,7 @@ impl ExistingRow {
 /// The request, for a hook.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
-    pub(crate) parts: Parts,
+    pub(crate) parts: request::Parts,
     body: Option<Bytes>,
 }
 
@@ -63,7 +66,7 @@ impl Asked {
     /// What a hook may want to see of a request, if there is one that may be asked about it.
     pub(crate) fn of(
         shared: &Shared,
-        parts: &Parts,
+        parts: &request::Parts,
         body: impl Fn() -> Option<Bytes>,
     ) -> Option<Self> {
         let wanted = !shared.existing.0.is_empty() || shared.on_not_kept.is_some();
@@ -104,10 +107,24 @@ impl fmt::Debug for ExistingRows {
     }
 }
 
+/// What a hook made.
+pub(crate) enum Made {
+    /// An outcome, or what is told instead of it.
+    Kept(Reply),
+    /// No outcome, by the layer's rules.
+    NotKept(Response<Bytes>),
+}
+
 /// The answer in the place of a handler's that failed by a unique index; `None` where the handler's own counts. What
 /// it wrote is rolled back first: the row is there to be seen then, and no connection is held.
-pub(crate) async fn answer(open: &OpenRun, said: &Extensions) -> Option<Reply> {
-    let violation = said.get::<UniqueViolation>()?;
+///
+/// A handler that recovered from the violation (by a savepoint, say) and answers that its work is done has rows to be
+/// committed: nobody is asked then, whatever it says of the violation.
+pub(crate) async fn answer(open: &OpenRun, said: &Parts) -> Option<Made> {
+    let violation = said.extensions.get::<UniqueViolation>()?;
+    if !refuses(said) || said.extensions.get::<NoEffect>().is_some() {
+        return None;
+    }
     let hook = open.shared.existing.0.get(violation.constraint())?;
     let row = ExistingRow {
         violation: violation.clone(),
@@ -129,8 +146,16 @@ pub(crate) async fn answer(open: &OpenRun, said: &Extensions) -> Option<Reply> {
             return None;
         }
     };
-    Some(match keep_made(open, response).await {
+    let (parts, body) = response.into_parts();
+    let verdict = by_head(open, &parts);
+    let response = Response::from_parts(parts, body);
+    if verdict == Verdict::Now(Outcome::Release) {
+        // The hook could not tell, and says so in words of its own: who repeats the request asks again.
+        open.release().await;
+        return Some(Made::NotKept(response));
+    }
+    Some(Made::Kept(match keep_made(open, response).await {
         Ok(kept) => Reply::Existing(kept),
         Err(instead) => instead,
-    })
+    }))
 }

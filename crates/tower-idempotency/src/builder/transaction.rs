@@ -28,7 +28,11 @@ impl IdempotencyBuilder {
     ///   under its key is refused as in progress, not as reused;
     /// - repeats cannot wait for it: [`OnBusy::Wait`] is refused when the layer is built;
     /// - there is no [point of no return](crate::IdempotentRun::point_of_no_return) and nothing lapses:
-    ///   [`LapsePolicy::Hold`] and [`reconcile`](Self::reconcile) are refused as well.
+    ///   [`LapsePolicy::Hold`] and [`reconcile`](Self::reconcile) are refused as well;
+    /// - an overlap of [`key_window`](Self::key_window) is refused, since a run of the last window would not be seen; and
+    ///   [`stream_uploads`](Self::stream_uploads), since a transaction would be open while the upload lasts;
+    /// - a handler that takes connections of the same pool beside its transaction needs two at a time: a pool whose
+    ///   runs all wait for their second one stands still.
     ///
     /// The layer's store must be the one of the same tables. It is asked only where the answer to a commit is missing.
     ///
@@ -99,6 +103,19 @@ impl IdempotencyBuilder {
                 "on_busy",
                 "a claim inside a transaction cannot be watched from outside: use OnBusy::Reject, or leave \
                  `claim_inside` out",
+            );
+        }
+        if self.window.is_some_and(|window| !window.overlap.is_zero()) {
+            return wrong(
+                "key_window",
+                "a run inside a transaction is seen by nobody, so one that began in the last window would run again \
+                 in this one: use no overlap, or leave `claim_inside` out",
+            );
+        }
+        if self.stream_uploads.is_some() {
+            return wrong(
+                "stream_uploads",
+                "a transaction would be open for as long as the upload takes: leave it out, or `claim_inside`",
             );
         }
         if self.reconcile.is_some() || self.on_lapse != LapsePolicy::TakeOver {

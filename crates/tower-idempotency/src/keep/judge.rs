@@ -4,12 +4,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use http::HeaderMap;
 use http::response::Parts;
+use tower_claim::Code;
 
 use crate::open::OpenRun;
 use crate::outcome::{Outcome, Verdict};
 
 /// The verdict by the head alone.
-pub(super) fn by_head(open: &OpenRun, head: &Parts) -> Verdict {
+pub(crate) fn by_head(open: &OpenRun, head: &Parts) -> Verdict {
     if is_no_outcome(open) {
         return Verdict::Now(Outcome::Release);
     }
@@ -54,6 +55,17 @@ fn past_return(open: &OpenRun, outcome: Outcome) -> Outcome {
 /// is not looked at.
 pub(super) fn is_no_outcome(open: &OpenRun) -> bool {
     open.upload.get() && !open.run.is_marked()
+}
+
+/// Whether a refusal of ours is the answer of a run past its point of no return: by its own words nothing was done,
+/// and a repeat runs. Neither is true any more, so it must not be told, nor kept and told again for a day.
+pub(super) fn takes_back_its_word(open: &OpenRun, head: &Parts) -> bool {
+    open.run.is_marked() && head.extensions.get::<Code>().is_some()
+}
+
+/// Whether the handler says, in its head, that it did not do its work.
+pub(crate) fn refuses(head: &Parts) -> bool {
+    head.status.as_u16() >= 400 || is_refusal(&head.headers)
 }
 
 /// As gRPC says it: in the head where there is no body, else in the trailers.

@@ -21,15 +21,17 @@ use tokio::sync::oneshot;
 use tower_claim::Renewal;
 use tower_claim::http::ResponseEnd;
 
-use crate::body::{Fed, Feed, ResponseBody};
+use crate::body::{Fed, Feed, ResponseBody, Whole};
 use crate::execute::Answer;
-use crate::existing;
+use crate::existing::{self, Made};
 use crate::open::{OpenRun, Settled};
 use crate::outcome::{Outcome, Verdict};
 use crate::record::Head;
 use end::{Broken, End, next_frame};
-use judge::{at_the_end, by_head, is_no_outcome, is_refusal};
+use judge::{at_the_end, is_no_outcome, is_refusal, takes_back_its_word};
 use tape::Tape;
+
+pub(crate) use judge::{by_head, refuses};
 
 /// Settles the run by its response, and sends that.
 pub(crate) async fn settle<R, E>(
@@ -40,13 +42,24 @@ pub(crate) async fn settle<R, E>(
     R: Body<Data = Bytes> + Send + 'static,
     R::Error: Send,
 {
+    let (mut parts, body) = response.into_parts();
     if !is_no_outcome(&open)
-        && let Some(reply) = existing::answer(&open, response.extensions()).await
+        && let Some(made) = existing::answer(&open, &parts).await
     {
-        let _ = answer.send(Ok(open.responder.respond(reply)));
+        let sent = match made {
+            Made::Kept(reply) => open.responder.respond(reply),
+            Made::NotKept(response) => {
+                response.map(|body| ResponseBody::whole(Whole::of(body, None)))
+            }
+        };
+        let _ = answer.send(Ok(sent));
         return;
     }
-    let (mut parts, body) = response.into_parts();
+    if takes_back_its_word(&open, &parts) {
+        open.release().await;
+        let _ = answer.send(Ok(open.responder.respond(open.shared.unknown())));
+        return;
+    }
     let verdict = by_head(&open, &parts);
     let length = known_length(&parts, &body);
     open.responder.tell(&mut parts.headers, open.status());
@@ -57,7 +70,7 @@ pub(crate) async fn settle<R, E>(
         return;
     }
     // A refusal is kept without the rows of the work that it refused.
-    if parts.status.as_u16() >= 400 || is_refusal(&parts.headers) {
+    if refuses(&parts) {
         open.roll_back().await;
     }
     let head = open.head(&parts);

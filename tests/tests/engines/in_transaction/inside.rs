@@ -7,122 +7,18 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::post;
 use futures_util::future::join_all;
-use sqlx::postgres::PgPoolOptions;
 use system_tests::relay::Relay;
-use tokio::sync::Semaphore;
-use tokio::task::JoinHandle;
-use tower_claim::{ClaimAdmin, LapsePolicy};
-use tower_claim_postgres::Names;
-use tower_claim_postgres::statement::Statements;
-use tower_claim_sqlx::{Claims, RunTransaction, Transactions, WorkError};
-use tower_idempotency::{IdempotentRun, OnBusy, OnStoreDown, PointRefused, Reconciled};
+use tower_claim::LapsePolicy;
+use tower_claim_sqlx::{RunTransaction, WorkError};
+use tower_idempotency::{
+    IdempotentRun, OnBusy, OnStoreDown, PointRefused, Reconciled, RequestFields,
+};
 
-use super::laws::{Answer, send};
+use super::laws::send;
 use super::{Mode, SECOND, Shop, TOGETHER, insert, until};
 
-const REPEATABLE_READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
-const SERIALIZABLE: &str = "BEGIN ISOLATION LEVEL SERIALIZABLE";
-
-/// A handler that has written its row, and goes on when it is let.
-struct Held {
-    app: Router,
-    written: Arc<AtomicU32>,
-    gate: Arc<Semaphore>,
-}
-
-impl Held {
-    fn over(shop: &Shop) -> Self {
-        let (written, gate) = (Arc::new(AtomicU32::new(0)), Arc::new(Semaphore::new(0)));
-        let (count, open) = (Arc::clone(&written), Arc::clone(&gate));
-        let handler = async move |run: IdempotentRun, mut tx: RunTransaction| {
-            let key = run.key().as_client_text().unwrap_or_default();
-            let id = insert(&mut tx, key, "tea").await;
-            count.fetch_add(1, Ordering::Relaxed);
-            open.acquire().await.expect("never closed").forget();
-            format!("order {id}")
-        };
-        Self {
-            app: shop.app(shop.layer_of(Mode::Inside), post(handler)),
-            written,
-            gate,
-        }
-    }
-
-    /// A first run that has written.
-    async fn begin(&self, key: &'static str) -> JoinHandle<Answer> {
-        let before = self.written.load(Ordering::Relaxed);
-        let app = self.app.clone();
-        let first = tokio::spawn(async move { send(&app, key).await });
-        until("it has written", async || {
-            self.written.load(Ordering::Relaxed) > before
-        })
-        .await;
-        first
-    }
-
-    fn let_go(&self) {
-        self.gate.add_permits(1);
-    }
-}
-
-/// One connection runs, the other serves all who repeat: none of them holds it while it waits.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_repeat_never_waits_for_the_row_and_holds_no_connection() {
-    let mut shop = Shop::open().await;
-    let options = shop.pool.connect_options().as_ref().clone();
-    let two = PgPoolOptions::new().max_connections(2);
-    let two = two.acquire_timeout(30 * SECOND).connect_with(options).await;
-    shop.transactions = super::transactions(&two.expect("it connects"), &shop.schema);
-    let held = Held::over(&shop);
-    let first = held.begin("key").await;
-    let repeats = join_all((0..20).map(|_| send(&held.app, "key"))).await;
-    assert!(!first.is_finished(), "it waits for its gate");
-    for repeat in repeats {
-        assert_eq!(repeat.status, StatusCode::CONFLICT, "{}", repeat.body);
-        assert!(repeat.body.contains("in-progress"), "{}", repeat.body);
-    }
-    let seen = shop.store.scan(None, 1).await.expect("a page");
-    assert!(seen.records.is_empty(), "nothing is committed");
-    held.let_go();
-    let first = first.await.expect("it does not panic");
-    assert_eq!(first.status, StatusCode::OK, "{}", first.body);
-    let again = send(&held.app, "key").await;
-    assert!(again.replayed && again.body == first.body);
-    assert_eq!(shop.rows().await, ["key"]);
-}
-
-/// A claim whose snapshot is older than the commit of the run that it waited for: PostgreSQL says 40001. It is the
-/// first statement, so the transaction begins anew, and finds the record.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_that_came_second_is_replayed_the_record() {
-    for begin in [REPEATABLE_READ, SERIALIZABLE] {
-        let mut shop = Shop::open().await;
-        let names = Names::new(&shop.schema, "").expect("a name");
-        let patient = Statements::new(&names).with_lock_wait_in_transaction(30 * SECOND);
-        shop.transactions =
-            Transactions::new(shop.pool.clone()).claims(Claims::with_statements(patient));
-        let shop = shop.beginning_with(begin);
-        let held = Held::over(&shop);
-        let first = held.begin("key").await;
-        let app = held.app.clone();
-        let second = tokio::spawn(async move { send(&app, "key").await });
-        until("it waits for the row", async || {
-            let waiting = "select count(*) from pg_stat_activity \
-                           where wait_event_type = 'Lock' and query like $1";
-            let claim = format!("%{}%claim_in%", shop.schema);
-            let count = sqlx::query_scalar(waiting).bind(claim);
-            count.fetch_one(&shop.pool).await.ok() == Some(1_i64)
-        })
-        .await;
-        held.let_go();
-        let first = first.await.expect("it does not panic");
-        let second = second.await.expect("it does not panic");
-        assert_eq!(first.status, StatusCode::OK, "{}", first.body);
-        assert_eq!(second.status, StatusCode::OK, "{begin}: {}", second.body);
-        assert!(second.replayed && second.body == first.body);
-        assert_eq!(shop.rows().await, ["key"]);
-    }
-}
+pub const REPEATABLE_READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
+pub const SERIALIZABLE: &str = "BEGIN ISOLATION LEVEL SERIALIZABLE";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_many_at_once_one_runs_at_any_level() {
@@ -321,6 +217,13 @@ async fn what_cannot_be_had_inside_is_refused_when_built() {
             "on_store_down",
         ),
         (inside().on_lapse(LapsePolicy::Hold), "claim_inside"),
+        (
+            inside()
+                .derived_from(RequestFields::new().path("/orders/{id}"))
+                .key_window(60 * SECOND, SECOND),
+            "key_window",
+        ),
+        (inside().stream_uploads(1 << 30), "stream_uploads"),
         (
             inside().reconcile(shop.store.clone(), never),
             "claim_inside",

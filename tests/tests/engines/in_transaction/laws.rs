@@ -25,8 +25,12 @@ pub struct Answer {
 }
 
 pub async fn send(app: &Router, key: &str) -> Answer {
+    send_item(app, key, "coffee").await
+}
+
+pub async fn send_item(app: &Router, key: &str, item: &'static str) -> Answer {
     let request = Request::post("/orders").header("idempotency-key", key);
-    let request = request.body(Body::from("coffee")).expect("a request");
+    let request = request.body(Body::from(item)).expect("a request");
     let sent = app.clone().oneshot(request);
     let sent = tokio::time::timeout(30 * SECOND, sent).await;
     let response: Response = sent.expect("an answer in time").expect("an answer");

@@ -6,6 +6,8 @@ mod crash;
 mod existing;
 mod inside;
 mod laws;
+mod recovered;
+mod repeats;
 mod victim;
 
 use std::sync::OnceLock;
