@@ -132,7 +132,7 @@ async fn a_payload_that_is_over_binds_no_repeat() {
     let held = Held::over(&shop);
     // Knows nothing of the others' runs but what the database tells.
     let other = Held::over(&shop);
-    for (app, key) in [(short, "kept"), (fails, "given back")] {
+    for (app, key) in [(short, "kept"), (fails, "given-back")] {
         send_item(&app, key, "tea").await;
         let first = tokio::spawn({
             let (app, key) = (held.app.clone(), key.to_owned());
