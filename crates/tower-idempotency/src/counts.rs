@@ -80,6 +80,8 @@ counts! {
     other_refusals,
     /// Keys that are not likely to name an intent ([`OnWeakKey`](crate::OnWeakKey)), refused or not.
     weak_keys,
+    /// Layers that were found on the wrong side of this one ([`Misorder`](crate::Misorder)), each kind once.
+    misorders,
     /// Repeats of work whose response was not kept that were answered in other words
     /// ([`on_not_kept`](crate::IdempotencyBuilder::on_not_kept)).
     rendered,

@@ -83,6 +83,7 @@ where
     R: Body<Data = Bytes> + Send + 'static,
     R::Error: Into<BoxError> + Send + 'static,
 {
+    shared.order.look_at_request(&parts, &shared.counters);
     let responder = shared.responder(&parts);
     let row = Row::of(&parts.extensions);
     let refuse = |refusal: Refusal| {

@@ -10,6 +10,7 @@ use tower_layer::Layer;
 
 use crate::builder::IdempotencyBuilder;
 use crate::counts::Counts;
+use crate::order::Misorder;
 use crate::quota::TenantUsage;
 use crate::service::Idempotency;
 use crate::shared::Shared;
@@ -66,6 +67,25 @@ impl IdempotencyLayer {
         self.shared.counters.read()
     }
 
+    /// Which layers were found on the wrong side of this one, since it was built.
+    ///
+    /// ```
+    /// use tower::{Layer, service_fn};
+    /// use tower_claim::MemoryStore;
+    /// use tower_http::catch_panic::CatchPanicLayer;
+    /// use tower_idempotency::{IdempotencyLayer, Misorder};
+    ///
+    /// let layer = IdempotencyLayer::new(MemoryStore::new());
+    /// let handler = service_fn(async |_: http::Request<String>| {
+    ///     Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
+    /// });
+    /// let _service = layer.layer(CatchPanicLayer::new().layer(handler));
+    /// assert_eq!(layer.misorders(), [Misorder::CatchPanicInside]);
+    /// ```
+    pub fn misorders(&self) -> Vec<Misorder> {
+        self.shared.order.found()
+    }
+
     /// How many handlers run, or stream a response that is being kept.
     pub fn in_flight(&self) -> usize {
         let free = self.shared.in_flight.available_permits();
@@ -113,7 +133,9 @@ impl<S> Layer<S> for IdempotencyLayer {
     type Service = Idempotency<S>;
 
     fn layer(&self, inner: S) -> Idempotency<S> {
-        Idempotency::new(inner, Arc::clone(&self.shared))
+        let shared = &self.shared;
+        shared.order.look_at_service::<S>(&shared.counters);
+        Idempotency::new(inner, Arc::clone(shared))
     }
 }
 

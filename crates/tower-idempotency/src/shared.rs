@@ -19,6 +19,7 @@ use crate::existing::ExistingRows;
 use crate::fingerprint::Secret;
 use crate::headers::HeaderRules;
 use crate::inside::ClaimInside;
+use crate::order::Order;
 use crate::outcome::OutcomeRules;
 use crate::policy::PolicyLink;
 use crate::quota::Quotas;
@@ -70,6 +71,7 @@ pub(crate) struct Shared {
     /// The free places.
     pub(crate) in_flight: Arc<Semaphore>,
     pub(crate) counters: Counters,
+    pub(crate) order: Order,
     pub(crate) running: Arc<Running>,
 }
 

@@ -16,6 +16,7 @@ use crate::entry::Source;
 use crate::fingerprint::{BodyRules, Bound, Secret};
 use crate::inside::ClaimInside;
 use crate::layer::{IdempotencyLayer, LABEL, RECONCILE_LABEL};
+use crate::order::Order;
 use crate::policy::PolicyLink;
 use crate::quota::{Limits, Quotas, RECORD_BYTES, Tenants};
 use crate::reconcile::Reconcile;
@@ -233,6 +234,7 @@ impl IdempotencyBuilder {
         policy_link: Option<PolicyLink>,
         meter: Meter,
     ) -> IdempotencyLayer {
+        let order = Order::new(self.entry.scope.is_none() && !self.one_tenant);
         let mut entry = self.entry;
         entry.gate = entry.gate.or_methods(METHODS);
         entry.source = match self.source {
@@ -291,6 +293,7 @@ impl IdempotencyBuilder {
             max_in_flight: self.max_in_flight,
             in_flight: Arc::new(Semaphore::new(self.max_in_flight)),
             counters: Counters::told_to(&meter),
+            order,
             running,
         })
     }

@@ -43,6 +43,9 @@ pub(crate) async fn settle<R, E>(
     R::Error: Send,
 {
     let (mut parts, body) = response.into_parts();
+    open.shared
+        .order
+        .look_at_answer(&parts, &open.shared.counters);
     if !is_no_outcome(&open)
         && let Some(made) = existing::answer(&open, &parts).await
     {

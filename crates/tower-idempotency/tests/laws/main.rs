@@ -19,6 +19,7 @@ mod lookup;
 #[cfg(feature = "metrics")]
 mod metered;
 mod operator;
+mod order;
 mod outage;
 mod outcomes;
 mod payload;

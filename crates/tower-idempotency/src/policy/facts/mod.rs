@@ -99,6 +99,7 @@ pub(super) fn of(shared: &Shared) -> Vec<Chapter> {
         // State, not settings.
         in_flight: _,
         counters: _,
+        order: _,
         running: _,
     } = shared;
     let EntryRules {
