@@ -228,6 +228,7 @@ async fn an_upload_that_failed_is_not_answered_by_a_row_that_is_there_already() 
     let handler = tower::service_fn(async |request: Request<RequestBody<Body>>| {
         let read = request.into_body().collect().await;
         let mut response = Response::new(body_of(format!("{}", read.is_ok())));
+        *response.status_mut() = http::StatusCode::CONFLICT;
         let refused = UniqueViolation::new("orders_key");
         response.extensions_mut().insert(refused);
         Ok::<_, io::Error>(response)
