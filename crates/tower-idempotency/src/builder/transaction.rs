@@ -20,8 +20,8 @@ impl IdempotencyBuilder {
     /// tower-claim-postgres), which is to be given here, too.
     ///
     /// No lease runs, no heartbeat is sent, and **a crash leaves nothing at all**: a repeat runs as soon as the
-    /// database has noticed. A repeat of a request that is going is refused 409 `in-progress` and never waits for the
-    /// row. What is paid for it is in the table of the [crate's docs](crate#which-postgresql-mode): a connection of the
+    /// database has noticed. A repeat of a request that is going is refused 409 `in-progress`; it waits for the row for
+    /// 50 ms at most. What is paid for it is in the table of the [crate's docs](crate#which-postgresql-mode): a connection of the
     /// pool for the whole of each run and for each replay, and:
     ///
     /// - a running request is seen by nobody: [`KeyLookup`](crate::KeyLookup) does not know it, and another payload
@@ -34,7 +34,7 @@ impl IdempotencyBuilder {
     /// - a handler that takes connections of the same pool beside its transaction needs two at a time: a pool whose
     ///   runs all wait for their second one stands still.
     ///
-    /// The layer's store must be the one of the same tables. It is asked only where the answer to a commit is missing.
+    /// The layer's store must be the one of the same tables. It is asked what became of a commit without an answer.
     ///
     /// ```no_run
     /// # fn example(
@@ -62,19 +62,23 @@ impl IdempotencyBuilder {
     /// The handler says so by an error: `WorkError` of tower-claim-sqlx or tower-claim-postgres, which `?` makes, or a
     /// [`UniqueViolation`](tower_claim::transaction::UniqueViolation) in the extensions of its response. What it wrote
     /// in its transaction is rolled back before the hook is asked, so the hook sees what others have committed, and no
-    /// connection is held meanwhile. `None`, a panic, and a claim that ends meanwhile: the handler's own error is the
-    /// answer.
+    /// connection is held meanwhile; behind the point of no return, too. `None`, a panic, and a claim that ends meanwhile:
+    /// the handler's own error is the answer. A constraint that is checked at the commit only (`DEFERRED`) is no error of
+    /// the handler's: `SET CONSTRAINTS ALL IMMEDIATE` as its last statement makes it one.
+    ///
+    /// The index knows nothing of tenants and payloads: **answer only for a row of this tenant, with this content**, or one
+    /// user is told of another's order.
     ///
     /// ```
     /// use http::Response;
     /// use tower_claim::MemoryStore;
     /// use tower_idempotency::IdempotencyLayer;
     ///
-    /// # async fn order_of(reference: &str) -> Option<u32> { None }
+    /// # async fn order_of(tenant: &str, reference: &str) -> Option<u32> { None }
     /// let layer = IdempotencyLayer::builder(MemoryStore::new())
     ///     .on_unique_violation("orders_reference_key", |row| async move {
-    ///         let reference = row.request().headers.get("x-reference")?.to_str().ok()?;
-    ///         let order = order_of(reference).await?;
+    ///         let header = |name| row.request().headers.get(name)?.to_str().ok();
+    ///         let order = order_of(header("x-tenant")?, header("x-reference")?).await?;
     ///         Some(Response::new(format!("order {order}").into()))
     ///     })
     ///     .build()?;
