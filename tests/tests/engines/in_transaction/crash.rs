@@ -62,8 +62,11 @@ impl Left {
             for (key, answer) in first.chain(keys.into_iter().zip(answers)) {
                 match answer {
                     Some((StatusCode::CREATED, body)) => answered.push((key, body)),
-                    // On a busy machine the store may not have answered in time.
-                    None | Some((StatusCode::SERVICE_UNAVAILABLE, _)) => cut_off.push(key),
+                    // On a busy machine the store may not have answered in time; inside, it may have waited
+                    // longer for a page than for a rival.
+                    None | Some((StatusCode::SERVICE_UNAVAILABLE | StatusCode::CONFLICT, _)) => {
+                        cut_off.push(key);
+                    }
                     Some(other) => panic!("{key}: {other:?}"),
                 }
             }

@@ -39,7 +39,13 @@ async fn the_shop_to_be_killed() {
     if let Ok(url) = std::env::var(STORE_URL) {
         shop.store = super::store(&url, &schema).await;
     }
-    let layer = super::asking_for_the_order(&shop, shop.layer_of(mode).lease(SECOND));
+    let lease = match mode {
+        Mode::Inside | Mode::Outside => SECOND,
+        // An answer is sent also where the store has not confirmed it in a sixth of this: the order of a caller who
+        // heard of it would be doubled by a kill right then.
+        Mode::Separate => 12 * SECOND,
+    };
+    let layer = super::asking_for_the_order(&shop, shop.layer_of(mode).lease(lease));
     let app: Router = match (mode, std::env::var(ABORTS)) {
         (_, Err(_)) => shop.orders_of(mode, layer),
         (Mode::Separate, Ok(_)) => shop.app(layer, on_post(abort_apart)),
