@@ -98,20 +98,19 @@ impl fmt::Display for Misorder {
 /// What one layer value has found.
 #[derive(Debug)]
 pub(crate) struct Order {
-    /// What was found, or is not looked for.
-    settled: AtomicU8,
+    looked_for: u8,
     found: AtomicU8,
 }
 
 impl Order {
     /// A scope is missed where nobody says whose a request is, nor that this does not matter.
     pub(crate) fn new(misses_scope: bool) -> Self {
-        let settled = match misses_scope {
-            true => 0,
-            false => Misorder::NoScope.bit(),
+        let looked_for = match misses_scope {
+            true => u8::MAX,
+            false => !Misorder::NoScope.bit(),
         };
         Self {
-            settled: AtomicU8::new(settled),
+            looked_for,
             found: AtomicU8::new(0),
         }
     }
@@ -160,14 +159,13 @@ impl Order {
     /// Costs one load where it was found before.
     fn note(&self, misorder: Misorder, counters: &Counters, is_there: impl FnOnce() -> bool) {
         let bit = misorder.bit();
-        let is_settled = |settled: u8| settled & bit != 0;
-        if is_settled(self.settled.load(Ordering::Relaxed))
+        if self.looked_for & bit == 0
+            || self.found.load(Ordering::Relaxed) & bit != 0
             || !is_there()
-            || is_settled(self.settled.fetch_or(bit, Ordering::Relaxed))
+            || self.found.fetch_or(bit, Ordering::Relaxed) & bit != 0
         {
             return;
         }
-        self.found.fetch_or(bit, Ordering::Relaxed);
         counters.misorders.add();
         #[cfg(feature = "tracing")]
         tracing::warn!(mend = misorder.mend(), "{misorder}");
