@@ -69,19 +69,23 @@ async fn a_handler_that_came_second_is_told_to_come_again() {
             Ok("taken")
         };
         let app = shop.app(shop.layer_of(mode), post(take));
-        let first = send(&app, "key").await;
-        assert_eq!(
-            first.status,
-            StatusCode::CONFLICT,
-            "{mode:?}: {}",
-            first.body
-        );
-        assert!(first.body.contains("another-transaction"), "{}", first.body);
-        let again = send(&app, "key").await;
-        assert_eq!((again.status, again.replayed), (StatusCode::OK, false));
+        assert_came_second_and_runs_again(&app, mode).await;
         let left = sqlx::query_scalar("select count from stock");
         assert_eq!(left.fetch_one(&shop.pool).await.ok(), Some(8_i32));
     }
+}
+
+async fn assert_came_second_and_runs_again(app: &Router, mode: Mode) {
+    let first = send(app, "key").await;
+    assert_eq!(
+        first.status,
+        StatusCode::CONFLICT,
+        "{mode:?}: {}",
+        first.body
+    );
+    assert!(first.body.contains("another-transaction"), "{}", first.body);
+    let again = send(app, "key").await;
+    assert_eq!((again.status, again.replayed), (StatusCode::OK, false));
 }
 
 /// Write skew: each reads what the other writes. The server refuses the second only when it ends.
@@ -107,16 +111,7 @@ async fn a_commit_that_came_second_is_told_to_come_again() {
             Ok("done")
         };
         let app = shop.app(shop.layer_of(mode), post(skew));
-        let first = send(&app, "key").await;
-        assert_eq!(
-            first.status,
-            StatusCode::CONFLICT,
-            "{mode:?}: {}",
-            first.body
-        );
-        assert!(first.body.contains("another-transaction"), "{}", first.body);
-        let again = send(&app, "key").await;
-        assert_eq!((again.status, again.replayed), (StatusCode::OK, false));
+        assert_came_second_and_runs_again(&app, mode).await;
         assert_eq!(
             shop.rows().await,
             ["skew", "skew"],
