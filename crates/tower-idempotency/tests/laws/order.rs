@@ -161,50 +161,13 @@ async fn real_layers_inside_are_told_of_at_start_up_and_outside_they_are_not() {
 #[tokio::test]
 async fn a_misorder_is_warned_of_once() {
     let log = Log::default();
-    let subscriber = tracing_subscriber::fmt()
-        .with_writer(log.clone())
-        .with_ansi(false)
-        .finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let _listening = log.listen();
     let layer = IdempotencyLayer::new(MemoryStore::new());
     for _route in 0..3 {
         let _service = layer.layer(CorsLayer::permissive().layer(answering(201, None)));
     }
-    let text = log.text();
-    assert_eq!(text.matches("WARN").count(), 1, "{text}");
-    assert!(
-        text.contains("put the layer for CORS outside of IdempotencyLayer"),
-        "{text}"
-    );
-}
-
-#[cfg(feature = "tracing")]
-#[derive(Clone, Default)]
-struct Log(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
-
-#[cfg(feature = "tracing")]
-impl Log {
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
-}
-
-#[cfg(feature = "tracing")]
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-#[cfg(feature = "tracing")]
-impl<'a> tracing_subscriber::fmt::MakeWriter<'a> for Log {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
+    let told = log.one("the layer for CORS stands inside");
+    assert_eq!(told.level, "WARN");
+    let mend = "put the layer for CORS outside of IdempotencyLayer";
+    assert_eq!(told.field("mend"), mend);
 }
