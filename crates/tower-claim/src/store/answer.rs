@@ -1,5 +1,6 @@
 //! What a store answers.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,13 +35,23 @@ impl State {
 }
 
 /// The result of finished work.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Value {
     /// Kept whole.
     Kept(Bytes),
     /// The work is done, its result was not kept: too big, endless, or no room.
     Tombstone,
+}
+
+impl fmt::Debug for Value {
+    /// How long it is: what is kept may be anybody's.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kept(bytes) => write!(f, "Kept({} bytes)", bytes.len()),
+            Self::Tombstone => f.write_str("Tombstone"),
+        }
+    }
 }
 
 /// Answer to a claim.

@@ -1,5 +1,6 @@
 //! Why a database refused a statement of a handler's, as far as the layer around can help.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::{Code, Refusal};
@@ -8,7 +9,7 @@ use crate::{Code, Refusal};
 ///
 /// In a response's extensions it tells the layer around why the handler failed; a layer that knows what to answer for
 /// this constraint answers that instead. The engines' crates make one of their driver's errors.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct UniqueViolation {
     constraint: Arc<str>,
     table: Option<Arc<str>>,
@@ -52,6 +53,16 @@ impl UniqueViolation {
     /// What the database says: it may name the values, so it is not for the caller's eyes.
     pub fn detail(&self) -> Option<&str> {
         self.detail.as_deref()
+    }
+}
+
+impl fmt::Debug for UniqueViolation {
+    /// Without the detail, which may name the row's values.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UniqueViolation")
+            .field("constraint", &self.constraint)
+            .field("table", &self.table)
+            .finish_non_exhaustive()
     }
 }
 
