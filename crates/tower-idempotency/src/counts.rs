@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::telemetry::Meter;
+use crate::telemetry::{Meter, RunName};
 
 macro_rules! counts {
     ($($(#[doc = $doc:literal])* $name:ident,)*) => {
@@ -17,12 +17,17 @@ macro_rules! counts {
 
         #[derive(Debug)]
         pub(crate) struct Counters {
+            /// Who tells, for what is more than a number.
+            pub(crate) meter: Meter,
             $(pub(crate) $name: Counter,)*
         }
 
         impl Counters {
             pub(crate) fn told_to(meter: &Meter) -> Self {
-                Self { $($name: Counter::new(stringify!($name), meter),)* }
+                Self {
+                    meter: meter.clone(),
+                    $($name: Counter::new(stringify!($name), meter),)*
+                }
             }
 
             pub(crate) fn read(&self) -> Counts {
@@ -50,7 +55,13 @@ impl Counter {
 
     pub(crate) fn add(&self) {
         self.count.fetch_add(1, Ordering::Relaxed);
-        self.meter.outcome(self.name);
+        self.meter.outcome(self.name, None);
+    }
+
+    /// By this run.
+    pub(crate) fn add_of(&self, run: RunName) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.meter.outcome(self.name, Some(run));
     }
 }
 

@@ -197,7 +197,8 @@ impl EntryRules {
             return Err(weak::refusal(weakness));
         }
         let uri = original_uri(&parts.extensions, &parts.uri);
-        sight.warned.warn(weakness, uri.path());
+        let meter = &sight.counters.meter;
+        sight.warned.warn(weakness, uri.path(), meter);
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use http::{Request, Response};
 use http_body::Body;
 use tokio::sync::oneshot;
 use tower_claim::transaction::TransactionSlot;
-use tower_claim::{Code, CutShort, Refusal};
+use tower_claim::{Code, CutShort, Key, Refusal};
 use tower_service::Service;
 
 use crate::admit::Admitted;
@@ -86,18 +86,20 @@ where
     shared.order.look_at_request(&parts, &shared.counters);
     let responder = shared.responder(&parts);
     let row = Row::of(&parts.extensions);
-    let refuse = |refusal: Refusal| {
+    let meter = &shared.counters.meter;
+    let refuse = |refusal: Refusal, key: Option<Key>| {
         row.rejected();
+        meter.answered(key, refusal.code().name());
         Ok(responder.respond(refusal))
     };
     // What has no key passes also at shutdown; here its body tells.
     if shared.detached.is_closed() && matches!(ticket, Ticket::Keyed(_)) {
-        return refuse(shared.refused(Refusal::new(Code::ShuttingDown)));
+        return refuse(shared.refused(Refusal::new(Code::ShuttingDown)), None);
     }
 
     let upload = match Upload::of(&shared, &parts, body, &ticket).await {
         Ok(upload) => upload,
-        Err(refusal) => return refuse(shared.refused(refusal)),
+        Err(refusal) => return refuse(shared.refused(refusal), None),
     };
     let entry = match ticket {
         Ticket::Keyed(entry) => entry,
@@ -112,21 +114,24 @@ where
                     let response = inner.call(request).await;
                     return response.map(|response| response.map(ResponseBody::pass));
                 }
-                Err(refusal) => return refuse(shared.refused(refusal)),
+                Err(refusal) => return refuse(shared.refused(refusal), None),
             }
         }
     };
+    let key = Some(entry.key);
     let print = match upload.print(&shared, &parts) {
         Ok(print) => print,
-        Err(refusal) => return refuse(shared.refused(refusal)),
+        Err(refusal) => return refuse(shared.refused(refusal), key),
     };
     let entry = match shared.in_its_window(entry).await {
         Ok(entry) => entry,
         Err(reply) => {
             row.rejected();
+            meter.answered(key, reply.status());
             return Ok(responder.respond(reply));
         }
     };
+    let key = Some(entry.key);
 
     let mut inner = Some(inner);
     let mut waiting = None;
@@ -153,10 +158,11 @@ where
         Admitted::Run(hold, place, way, seat) => (hold, place, way, seat),
         Admitted::RunUnprotected => {
             let Some(inner) = inner else {
-                return refuse(shared.refused(Refusal::new(Code::StoreUnavailable)));
+                return refuse(shared.refused(Refusal::new(Code::StoreUnavailable)), key);
             };
             row.runs();
             shared.counters.unprotected.add();
+            shared.counters.meter.unprotected(entry.key);
             return run_unprotected(&responder, inner, parts, upload).await;
         }
         Admitted::Answer(reply) => {
@@ -171,6 +177,7 @@ where
             if let Reply::Refuse(_) | Reply::NotKept(_) = reply {
                 row.rejected();
             }
+            meter.answered(key, reply.status());
             return Ok(responder.respond(reply));
         }
     };
@@ -182,7 +189,7 @@ where
         } else {
             hold.release().await;
         }
-        return refuse(shared.refused(Refusal::new(Code::Overloaded)));
+        return refuse(shared.refused(Refusal::new(Code::Overloaded)), key);
     };
 
     row.runs();

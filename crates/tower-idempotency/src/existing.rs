@@ -23,9 +23,9 @@ use crate::reconcile::keep_made;
 use crate::reply::Reply;
 use crate::run::IdempotentRun;
 use crate::shared::Shared;
+use crate::shown;
 
 /// A run whose row was refused, because another is there already.
-#[derive(Debug)]
 pub struct ExistingRow {
     violation: UniqueViolation,
     run: IdempotentRun,
@@ -55,8 +55,18 @@ impl ExistingRow {
     }
 }
 
+impl fmt::Debug for ExistingRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExistingRow")
+            .field("violation", &self.violation)
+            .field("run", &self.run)
+            .field("request", &shown::Asked(&self.asked.parts))
+            .finish_non_exhaustive()
+    }
+}
+
 /// The request, for a hook.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Asked {
     pub(crate) parts: request::Parts,
     body: Option<Bytes>,
@@ -107,6 +117,9 @@ impl fmt::Debug for ExistingRows {
     }
 }
 
+/// What events call the hooks.
+const HOOK: &str = "on_unique_violation";
+
 /// What a hook made.
 pub(crate) enum Made {
     /// An outcome, or what is told instead of it.
@@ -132,6 +145,8 @@ pub(crate) async fn answer(open: &OpenRun, said: &Parts) -> Option<Made> {
         asked: open.asked.clone()?,
     };
     open.roll_back().await;
+    let meter = &open.shared.counters.meter;
+    meter.hook_asked(open.name(), HOOK);
     // The call itself may panic, too.
     let asked = AssertUnwindSafe(async move { hook(row).await }).catch_unwind();
     let answered = tokio::select! {
@@ -140,9 +155,15 @@ pub(crate) async fn answer(open: &OpenRun, said: &Parts) -> Option<Made> {
         _ = async { open.run.lost().await } => return None,
     };
     let response = match answered {
-        Ok(response) => response?,
+        Ok(answered) => {
+            let said = if answered.is_some() { "answer" } else { "none" };
+            meter.hook_answered(open.name(), HOOK, said);
+            answered?
+        }
         Err(_panic) => {
-            open.shared.counters.panics.add();
+            let counters = &open.shared.counters;
+            counters.panics.add_of(open.name());
+            counters.meter.hook_panicked(Some(open.name()), HOOK);
             return None;
         }
     };

@@ -115,8 +115,7 @@ impl Shared {
             // The work is done, so it is not run again; what it answered cannot be told. That is for people to
             // mend, hence no 409, which would read as the client's affair.
             self.counters.store_failures.add();
-            #[cfg(feature = "tracing")]
-            tracing::error!(key = key.prefix(), %why, "a kept response cannot be read");
+            self.counters.meter.unreadable(key, &why);
             Refusal::new(Code::StoreUnavailable)
                 .with_reason("record-unreadable")
                 .with_detail(why.to_string())
@@ -144,11 +143,7 @@ impl Shared {
 
     pub(crate) fn store_refusal(&self, error: &StoreError) -> Refusal {
         self.counters.store_failures.add();
-        #[cfg(feature = "tracing")]
-        tracing::warn!(
-            error = error as &dyn std::error::Error,
-            "no answer: the store failed"
-        );
+        self.counters.meter.store_failed(error);
         let refusal = Refusal::new(Code::StoreUnavailable);
         match error {
             StoreError::Full => refusal.with_reason("full"),

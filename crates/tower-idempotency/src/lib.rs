@@ -86,6 +86,8 @@
 //! [`KeyLookup`] tells a client what became of its key. [`IdempotencyLayer::counts`] and its neighbours tell an
 //! operator, and so do the features `metrics`, `tracing` and `stage`.
 //!
+#![doc = include_str!("telemetry.md")]
+//!
 //! # The policy
 //!
 //! A server has to publish how its keys are to be used, and when they expire. [`IdempotencyLayer::policy`] makes that from
@@ -148,6 +150,7 @@ mod scope;
 mod seal;
 mod service;
 mod shared;
+mod shown;
 mod stage;
 mod store_down;
 mod telemetry;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::response::Parts;
 use http::{HeaderMap, Method};
 use tokio::sync::OwnedSemaphorePermit;
-use tower_claim::store::Finish;
+use tower_claim::store::{Finish, Value};
 use tower_claim::transaction::TransactionSlot;
 use tower_claim::{Claim, Code, Fingerprint, Key, Refusal};
 
@@ -20,6 +20,7 @@ use crate::run::IdempotentRun;
 use crate::running::RunSeat;
 use crate::shared::Shared;
 use crate::stage::Row;
+use crate::telemetry::RunName;
 
 /// A run whose claim is to be settled: finished with an outcome, or released without one. Dropped
 /// unsettled (its task was killed) it lapses, once its handler was called.
@@ -65,9 +66,36 @@ impl OpenRun {
     /// The handler is called now.
     pub(crate) fn begins(&mut self) {
         self.begun = true;
-        self.shared.counters.runs.add();
+        let (counters, name) = (&self.shared.counters, self.name());
+        counters.runs.add_of(name);
         if self.status() == Status::TakenOver {
-            self.shared.counters.takeovers.add();
+            counters.takeovers.add_of(name);
+            let before = self.run.took_over();
+            counters.meter.took_over(name, self.run.attempt(), before);
+        }
+    }
+
+    /// For those who look for it in a log.
+    pub(crate) fn name(&self) -> RunName {
+        RunName {
+            key: self.key,
+            token: self.run.token(),
+        }
+    }
+
+    /// Another run had taken over.
+    pub(crate) fn is_superseded(&self) {
+        let counters = &self.shared.counters;
+        counters.superseded.add_of(self.name());
+        counters.meter.superseded(self.name());
+    }
+
+    /// Its key is given back; behind its mark that leaves its outcome unknown.
+    pub(crate) fn is_given_back(&self) {
+        let counters = &self.shared.counters;
+        counters.released.add_of(self.name());
+        if self.run.would_be_unknown() {
+            counters.meter.outcome_unknown(self.name());
         }
     }
 
@@ -78,15 +106,27 @@ impl OpenRun {
         let Some(hold) = self.run.end() else {
             return Settled::Stands;
         };
+        let was_whole = record.is_whole;
         let (value, is_whole) = self.shared.seal_up(self.key, record);
+        if value == Value::Tombstone {
+            counters.meter.cannot_be_kept(self.name());
+        }
         let (value, fits) = match &self.seat {
             Some(seat) => seat.fit(value),
             None => (value, true),
         };
-        let kept = if is_whole && fits {
-            &counters.kept
-        } else {
-            &counters.tombstones
+        let keep = || {
+            if is_whole && fits {
+                counters.kept.add_of(self.name());
+                return;
+            }
+            counters.tombstones.add_of(self.name());
+            let why = match (was_whole, fits) {
+                (false, _) => "by-rule",
+                (true, false) => "quota",
+                (true, true) => "unfit",
+            };
+            counters.meter.not_kept(self.name(), why);
         };
         match transaction {
             Ok(None) => {}
@@ -95,7 +135,7 @@ impl OpenRun {
                 let settled = self.commit(hold, transaction, value).await;
                 drop(asking);
                 if settled == Settled::Stands {
-                    kept.add();
+                    keep();
                 }
                 self.count_what_stays(settled);
                 return settled;
@@ -111,7 +151,7 @@ impl OpenRun {
             let settled = self.keep_alone(value).await;
             drop(asking);
             if settled == Settled::Stands {
-                kept.add();
+                keep();
             }
             self.count_what_stays(settled);
             return settled;
@@ -120,21 +160,16 @@ impl OpenRun {
         let finished = claim.finish(value, self.shared.retention).await;
         drop(asking);
         match finished {
-            Ok(Finish::Finished) => kept.add(),
+            Ok(Finish::Finished) => keep(),
             Ok(_) => {
-                counters.superseded.add();
+                self.is_superseded();
                 self.count_what_stays(Settled::Superseded);
                 return Settled::Superseded;
             }
-            Err(_error) => {
+            Err(error) => {
                 // The work is done: its caller gets its answer, whatever the store is doing.
-                counters.unconfirmed.add();
-                #[cfg(feature = "tracing")]
-                tracing::warn!(
-                    key = self.key.prefix(),
-                    error = &_error as &dyn std::error::Error,
-                    "the store did not confirm an outcome; the keeper goes on trying",
-                );
+                counters.unconfirmed.add_of(self.name());
+                counters.meter.unconfirmed(self.name(), &error);
             }
         }
         self.count_what_stays(Settled::Stands);
@@ -167,7 +202,7 @@ impl OpenRun {
     pub(crate) async fn release(&self) -> Settled {
         self.roll_back().await;
         if let Some(hold) = self.run.end() {
-            self.shared.counters.released.add();
+            self.is_given_back();
             let Hold::Claim(claim) = hold else {
                 let seat = self.seat.iter();
                 seat.for_each(|seat| self.count_given_back(seat));
@@ -193,6 +228,7 @@ impl OpenRun {
     /// Nobody can tell what a run before this one came to: that is for an operator now.
     pub(crate) async fn give_up(&self) {
         if let Some(Hold::Claim(claim)) = self.run.end() {
+            self.shared.counters.meter.outcome_unknown(self.name());
             // A claim that is given back behind its mark is unknown. Without the mark it is free, and asks again.
             let _ = claim.point_of_no_return().await;
             let _ = claim.release().await;
@@ -211,7 +247,9 @@ impl OpenRun {
 
     /// The handler panicked, or its body did.
     pub(crate) async fn panicked(&self) -> Settled {
-        self.shared.counters.panics.add();
+        let counters = &self.shared.counters;
+        counters.panics.add_of(self.name());
+        counters.meter.panicked(self.name());
         self.row.panicked();
         self.release().await
     }
@@ -270,6 +308,7 @@ impl Drop for OpenRun {
             // Given back, the key would be free for a repeat that knows of nothing: the keeper, on a thread of its
             // own, outlives the runtime. A process that shuts down in the midst of a run must leave what a crash does.
             hold.abandon();
+            self.shared.counters.meter.cut_off(self.name());
         }
     }
 }

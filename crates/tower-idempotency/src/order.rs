@@ -167,8 +167,7 @@ impl Order {
             return;
         }
         counters.misorders.add();
-        #[cfg(feature = "tracing")]
-        tracing::warn!(mend = misorder.mend(), "{misorder}");
+        counters.meter.misorder(misorder);
     }
 }
 

@@ -23,9 +23,9 @@ use crate::open::OpenRun;
 use crate::record::{self, Before, Head, KeptResponse, Marker};
 use crate::reply::Reply;
 use crate::run::IdempotentRun;
+use crate::shown;
 
 /// What a lapsed run came to, as a [reconcile hook](crate::IdempotencyBuilder::reconcile) found out.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum Reconciled {
     /// Nothing happened, and nothing will: the handler runs.
@@ -40,8 +40,30 @@ pub enum Reconciled {
     NotYet(Duration),
 }
 
+impl Reconciled {
+    /// As events tell it.
+    const fn as_str(&self) -> &'static str {
+        match self {
+            Self::RunAgain => "run-again",
+            Self::Done(_) => "done",
+            Self::Unknown => "unknown",
+            Self::NotYet(_) => "not-yet",
+        }
+    }
+}
+
+impl fmt::Debug for Reconciled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RunAgain => f.write_str("RunAgain"),
+            Self::Done(answer) => f.debug_tuple("Done").field(&shown::Answer(answer)).finish(),
+            Self::Unknown => f.write_str("Unknown"),
+            Self::NotYet(pause) => f.debug_tuple("NotYet").field(pause).finish(),
+        }
+    }
+}
+
 /// A request whose last run lapsed, or was lost behind its point of no return.
-#[derive(Debug)]
 pub struct LapsedRun {
     pub(crate) run: IdempotentRun,
     pub(crate) parts: Parts,
@@ -77,6 +99,19 @@ impl LapsedRun {
         self.before.progress
     }
 }
+
+impl fmt::Debug for LapsedRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LapsedRun")
+            .field("run", &self.run)
+            .field("request", &shown::Asked(&self.parts))
+            .field("before", &self.before)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What events call the hook.
+const HOOK: &str = "reconcile";
 
 type Hook = Arc<dyn Fn(LapsedRun) -> BoxFuture<'static, Reconciled> + Send + Sync>;
 
@@ -139,6 +174,8 @@ impl fmt::Debug for Reconcile {
 pub(crate) async fn ask(open: &OpenRun, lapsed: LapsedRun) -> Option<Reply> {
     let reconcile = open.shared.reconcile.as_ref()?;
     let hook = &reconcile.by.hook;
+    let meter = &open.shared.counters.meter;
+    meter.hook_asked(open.name(), HOOK);
     // The call itself may panic, too.
     let asked = AssertUnwindSafe(async move { hook(lapsed).await }).catch_unwind();
     let asked = tokio::select! {
@@ -146,6 +183,9 @@ pub(crate) async fn ask(open: &OpenRun, lapsed: LapsedRun) -> Option<Reply> {
         asked = asked => asked,
         _ = async { open.run.lost().await } => return Some(too_late(open).await),
     };
+    if let Ok(verdict) = &asked {
+        meter.hook_answered(open.name(), HOOK, verdict.as_str());
+    }
     match asked {
         // The claim may have ended between two looks at the clock: a paused process wakes up right here.
         Ok(Reconciled::RunAgain) if open.run.check().is_err() => Some(too_late(open).await),
@@ -157,7 +197,8 @@ pub(crate) async fn ask(open: &OpenRun, lapsed: LapsedRun) -> Option<Reply> {
         }
         Ok(Reconciled::NotYet(pause)) => Some(not_yet(open, pause).await),
         Err(_panic) => {
-            open.shared.counters.panics.add();
+            open.shared.counters.panics.add_of(open.name());
+            meter.hook_panicked(Some(open.name()), HOOK);
             Some(not_yet(open, open.shared.terms.lease()).await)
         }
     }
@@ -166,7 +207,7 @@ pub(crate) async fn ask(open: &OpenRun, lapsed: LapsedRun) -> Option<Reply> {
 async fn done(open: &OpenRun, response: Response<Bytes>) -> Reply {
     match keep_made(open, response).await {
         Ok(kept) => {
-            open.shared.counters.reconciled.add();
+            open.shared.counters.reconciled.add_of(open.name());
             Reply::Reconciled(kept)
         }
         Err(instead) => instead,

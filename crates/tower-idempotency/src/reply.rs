@@ -78,6 +78,20 @@ pub(crate) enum Reply {
     Existing(KeptResponse),
 }
 
+impl Reply {
+    /// How it came about: a [`Status`], or the code of a refusal.
+    pub(crate) fn status(&self) -> &'static str {
+        match self {
+            Self::Refuse(refusal) => refusal.code().name(),
+            Self::NotKept(_) => Code::ResponseNotKept.name(),
+            Self::Replay(_) => Status::Replayed.as_str(),
+            Self::Rendered(_) => Status::Rendered.as_str(),
+            Self::Reconciled(_) => Status::Reconciled.as_str(),
+            Self::Existing(_) => Status::Existing.as_str(),
+        }
+    }
+}
+
 impl From<Code> for Reply {
     fn from(code: Code) -> Self {
         Self::Refuse(Refusal::new(code))

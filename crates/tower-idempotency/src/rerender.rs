@@ -16,10 +16,10 @@ use crate::counts::Counters;
 use crate::record::KeptResponse;
 use crate::reply::Reply;
 use crate::shared::Shared;
+use crate::shown;
 
 /// A repeat of work that is done and whose response was not kept, as
 /// [`on_not_kept`](crate::IdempotencyBuilder::on_not_kept) sees it.
-#[derive(Debug)]
 pub struct NotKept {
     parts: Parts,
     head: Option<KeptResponse>,
@@ -47,6 +47,17 @@ impl NotKept {
     }
 }
 
+impl fmt::Debug for NotKept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NotKept")
+            .field("request", &shown::Asked(&self.parts))
+            .field("status", &self.status())
+            .field("headers", &self.headers().map(shown::Names))
+            .field("first_seen", &self.first_seen())
+            .finish()
+    }
+}
+
 type Hook = dyn Fn(NotKept) -> BoxFuture<'static, Option<Response<Bytes>>> + Send + Sync;
 
 /// The hook.
@@ -66,8 +77,13 @@ impl OnNotKept {
         let not_kept = NotKept { parts, head };
         let hook = &self.0;
         let asked = AssertUnwindSafe(async move { hook(not_kept).await }).catch_unwind();
-        let Ok(Some(response)) = asked.await else {
-            return Reply::NotKept(None);
+        let response = match asked.await {
+            Ok(Some(response)) => response,
+            Ok(None) => return Reply::NotKept(None),
+            Err(_panic) => {
+                counters.meter.hook_panicked(None, "on_not_kept");
+                return Reply::NotKept(None);
+            }
         };
         counters.rendered.add();
         let (parts, body) = response.into_parts();

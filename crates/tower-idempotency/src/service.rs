@@ -70,6 +70,8 @@ where
             Entry::Refuse(refusal) => {
                 Row::of(&parts.extensions).rejected();
                 let refusal = self.shared.refused(refusal);
+                let meter = &self.shared.counters.meter;
+                meter.answered(None, refusal.code().name());
                 ResponseFuture::ready(self.shared.responder(&parts).respond(refusal))
             }
             Entry::Guard(ticket) => {

@@ -76,7 +76,7 @@ impl OpenRun {
                 Settled::Stands
             }
             Some(Err(CommitError::Lost)) => {
-                self.shared.counters.superseded.add();
+                self.is_superseded();
                 Settled::Superseded
             }
             Some(Err(CommitError::CameSecond(error))) => {
@@ -117,7 +117,7 @@ impl OpenRun {
             },
             // A repeat ran in between, or runs. Nothing of this run is left, so there is one answer: the other's.
             Ok(Begun::Refused(_)) => {
-                self.shared.counters.superseded.add();
+                self.is_superseded();
                 Settled::Superseded
             }
             Err(error) => {
@@ -127,13 +127,8 @@ impl OpenRun {
         }
     }
 
-    fn was_not_committed(&self, _error: &(dyn std::error::Error + 'static)) {
-        #[cfg(feature = "tracing")]
-        tracing::warn!(
-            key = self.key.prefix(),
-            error = _error,
-            "a handler's transaction was not committed",
-        );
+    fn was_not_committed(&self, error: &(dyn std::error::Error + 'static)) {
+        self.shared.counters.meter.not_committed(self.name(), error);
     }
 
     /// The record tells. Where nothing was committed, the key is free when this has answered.
@@ -145,7 +140,10 @@ impl OpenRun {
         match settled {
             Some(InTheEnd::Committed) => Settled::Stands,
             Some(InTheEnd::RolledBack) => self.rolled_back(),
-            _ => Settled::Unknown,
+            _ => {
+                self.shared.counters.meter.outcome_unknown(self.name());
+                Settled::Unknown
+            }
         }
     }
 
@@ -187,9 +185,9 @@ impl OpenRun {
     }
 
     /// Something that the handler left behind has its transaction: nobody can commit that any more.
-    pub(crate) async fn lost_sight(&self, hold: Hold, _why: StillLent) -> Settled {
-        #[cfg(feature = "tracing")]
-        tracing::error!(key = self.key.prefix(), "{_why}");
+    pub(crate) async fn lost_sight(&self, hold: Hold, why: StillLent) -> Settled {
+        let meter = &self.shared.counters.meter;
+        meter.transaction_left_behind(self.name(), &why);
         if self.run.must_lapse() {
             hold.abandon();
         } else {
@@ -200,7 +198,7 @@ impl OpenRun {
 
     /// The rows are gone; but past the point of no return there is more than rows.
     fn rolled_back(&self) -> Settled {
-        self.shared.counters.released.add();
+        self.is_given_back();
         if self.run.would_be_unknown() {
             Settled::Unknown
         } else {

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tower_claim::http::KeyWeakness;
 use tower_claim::{Code, Refusal};
 
+use crate::telemetry::Meter;
+
 /// What is done with a client's key that is not likely to name an intent: a time, a counter, a plain word. The
 /// rule, and how often it is wrong, is at [`KeyWeakness`]. Keys that the server derives are not judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -28,19 +30,10 @@ pub enum OnWeakKey {
 pub(crate) struct Warned(Arc<AtomicBool>);
 
 impl Warned {
-    pub(crate) fn warn(&self, weakness: KeyWeakness, path: &str) {
-        if !self.is_first() {
-            return;
+    pub(crate) fn warn(&self, weakness: KeyWeakness, path: &str, meter: &Meter) {
+        if self.is_first() {
+            meter.weak_key(weakness, path);
         }
-        #[cfg(feature = "tracing")]
-        tracing::warn!(
-            path,
-            weakness = weakness.name(),
-            "a client's business key is not likely to name an intent: {}",
-            weakness.text(),
-        );
-        #[cfg(not(feature = "tracing"))]
-        let _ = (weakness, path);
     }
 
     fn is_first(&self) -> bool {

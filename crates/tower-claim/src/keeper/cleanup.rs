@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::hold::{Hold, Keys};
 use super::timing::Timing;
+use super::told;
 use super::worker::Line;
 use crate::store::{FinishRequest, Release, ReleaseRequest, StoreTime};
 use crate::wait::{answer, insist};
@@ -71,10 +72,10 @@ impl Job {
                     until,
                     timing,
                 } = finish;
-                insist(clock, timing, until, || async {
+                let answer = insist(clock, timing, until, || async {
                     line.store().await?.dyn_finish(request.clone()).await
-                })
-                .await;
+                });
+                told::brought_home(request.owner, answer.await);
             }
         }
     }

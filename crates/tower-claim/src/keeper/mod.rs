@@ -14,6 +14,7 @@ mod loss;
 mod state;
 mod terms;
 mod timing;
+mod told;
 mod worker;
 
 #[cfg(test)]

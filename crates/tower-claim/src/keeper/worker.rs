@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use super::desk::Desk;
 use super::hold::Hold;
 use super::state::{Beaten, Next};
+use super::told;
 use crate::store::Renewed;
 use crate::wait::answer;
 use crate::{DynClaimStore, Moment, StoreError};
@@ -107,6 +108,7 @@ async fn keep_running(desk: Arc<Desk>, source: Arc<dyn DynClaimStore>) {
         if AssertUnwindSafe(run).catch_unwind().await.is_ok() {
             return;
         }
+        told::worker_panicked();
         // Not by the clock, which may be what panics: only so as not to spin.
         tokio::time::sleep(BREATH).await;
     }
@@ -154,6 +156,7 @@ impl Flight {
     fn begin(desk: &Arc<Desk>, hold: &Arc<Hold>, begun: Moment) -> Option<Self> {
         let beat = hold.lock().begin_beat(begun);
         let Some(progress) = beat else {
+            told::over(hold);
             hold.changed.notify_waiters();
             return None;
         };
@@ -178,8 +181,9 @@ impl Flight {
     fn tell(&self, sent: Moment, beaten: Beaten, from: Moment) {
         let next = self.hold.lock().end_beat(sent, beaten);
         self.hold.changed.notify_waiters();
-        if let Next::After(pause) = next {
-            self.desk.schedule(&self.hold, from + pause);
+        match next {
+            Next::After(pause) => self.desk.schedule(&self.hold, from + pause),
+            Next::Never => told::over(&self.hold),
         }
     }
 }
@@ -204,12 +208,16 @@ async fn beat(desk: Arc<Desk>, line: Arc<Line>, flights: Vec<Flight>) {
                 let alone = std::slice::from_ref(&flight);
                 match renew(&desk, &line, sent, alone).await {
                     Ok(answers) => settle(vec![flight], sent, &answers),
-                    Err(_) => flight.settle(sent, Beaten::Doubt),
+                    Err(error) => {
+                        told::unanswered(1, &error);
+                        flight.settle(sent, Beaten::Doubt);
+                    }
                 }
             });
             join_all(alone).await;
         }
-        Err(_) => {
+        Err(error) => {
+            told::unanswered(flights.len(), &error);
             for flight in flights {
                 flight.settle(sent, Beaten::Doubt);
             }

@@ -8,7 +8,7 @@ use tower_claim::store::{
     Beat, Capabilities, ClaimRequest, Claimed, Finish, FinishRequest, Marked, Owner, RecordView,
     Release, ReleaseRequest, Renewed, StoreTime, Watched,
 };
-use tower_claim::{Clock, DynClaimStore, Key, StoreError, Token};
+use tower_claim::{Clock, DynClaimStore, Key, Moment, StoreError, Token};
 
 use super::Meter;
 
@@ -27,12 +27,35 @@ impl Metered {
         answer: BoxFuture<'a, Result<T, StoreError>>,
     ) -> BoxFuture<'a, Result<T, StoreError>> {
         Box::pin(async move {
-            let began = self.clock.now();
+            let mut call = Call {
+                over: self,
+                name: call,
+                began: self.clock.now(),
+                is_ok: false,
+            };
             let answer = answer.await;
-            let took = self.clock.now().saturating_since(began);
-            self.meter.store_call(call, took, answer.is_ok());
+            call.is_ok = answer.is_ok();
             answer
         })
+    }
+}
+
+/// A call under way. One that is given up, because its time is up, is told of when it is dropped: a store that hangs
+/// answers nothing, and is what is looked for.
+struct Call<'a> {
+    over: &'a Metered,
+    name: &'static str,
+    began: Moment,
+    is_ok: bool,
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        // A clock of the user's may be what panics: a second panic would end the process.
+        if !std::thread::panicking() {
+            let took = self.over.clock.now().saturating_since(self.began);
+            self.over.meter.store_call(self.name, took, self.is_ok);
+        }
     }
 }
 

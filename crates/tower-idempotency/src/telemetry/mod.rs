@@ -1,5 +1,6 @@
 //! What is told to `metrics` and `tracing`, with the features of these names; without them nothing.
 
+mod events;
 #[cfg(any(feature = "metrics", feature = "tracing"))]
 mod metered;
 
@@ -7,6 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tower_claim::DynClaimStore;
+
+pub(crate) use events::RunName;
 
 /// Tells what one layer value does, under its name.
 #[derive(Debug, Clone)]
@@ -28,7 +31,7 @@ impl Meter {
     }
 
     /// Something of this name happened: one of [`Counts`](crate::Counts).
-    pub(crate) fn outcome(&self, _outcome: &'static str) {
+    pub(crate) fn count(&self, _outcome: &'static str) {
         #[cfg(feature = "metrics")]
         metrics::counter!(
             "idempotency_outcomes_total",
@@ -36,12 +39,6 @@ impl Meter {
             "outcome" => _outcome
         )
         .increment(1);
-        #[cfg(feature = "tracing")]
-        tracing::debug!(
-            target: "tower_idempotency::outcome",
-            layer = &*self.layer,
-            outcome = _outcome,
-        );
     }
 
     pub(crate) fn in_flight(&self, _runs: usize) {
@@ -75,6 +72,7 @@ impl Meter {
             call,
             micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
             ok = is_ok,
+            "the store was called",
         );
     }
 

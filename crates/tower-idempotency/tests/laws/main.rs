@@ -10,6 +10,8 @@ mod compression;
 mod cors;
 mod counted;
 mod derived;
+#[cfg(all(feature = "tracing", feature = "aead"))]
+mod events;
 mod herd;
 mod hosts;
 mod keys;
