@@ -1,0 +1,164 @@
+//! What became of a key.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Response;
+use tower_claim::store::{DoneRecord, State, Value};
+use tower_claim::{Key, StoreError};
+
+use super::{Operator, UnknownOutcome};
+use crate::admit::lead;
+use crate::record::{Marker, is_withdrawn};
+use crate::way::{LONGEST_WAY, too_long};
+
+/// What became of a key.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Explanation {
+    /// No run is remembered.
+    NeverSeen,
+    /// A run is going; or one has just ended without having begun, since its mark was in doubt, and holds its key for
+    /// the rest of a lease.
+    Running {
+        /// How long.
+        since: Duration,
+        /// What is left of its lease. Zero: it has lapsed, and the next repeat takes over.
+        expires_in: Duration,
+        /// How long ago it gave its last sign of life.
+        last_beat: Duration,
+        /// The last progress it told.
+        progress: u64,
+        /// Whether it has passed its point of no return.
+        marked: bool,
+    },
+    /// The work is done.
+    Done {
+        /// What a repeat is answered; `None` where it was not kept.
+        response: Option<Response<Bytes>>,
+        /// How long ago it was finished.
+        finished: Duration,
+        /// How long it is still kept.
+        keep_left: Duration,
+    },
+    /// The work is done, and what is kept of its answer cannot be read, for this reason.
+    Unreadable(String),
+    /// Nobody knows.
+    Unknown(UnknownOutcome),
+}
+
+impl Operator {
+    /// What became of a key.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn explain(&self, key: Key) -> Result<Explanation, StoreError> {
+        let mut key = key;
+        let mut waits = None;
+        for _ in 0..LONGEST_WAY {
+            let record = self.store.dyn_peek(key).await?;
+            let Some(record) = record.filter(|record| record.state != State::Free) else {
+                return Ok(waits.map_or(Explanation::NeverSeen, Explanation::Unknown));
+            };
+            match record.state {
+                State::Done => match self.shared.finished(key, record.token).await? {
+                    Some(done) if is_withdrawn(&done) => {
+                        return Ok(Explanation::Running {
+                            since: record.since,
+                            expires_in: done.keep_left,
+                            last_beat: record.last_beat,
+                            progress: record.progress,
+                            marked: record.marked,
+                        });
+                    }
+                    Some(done) => {
+                        let Some(marker) = lead(&done) else {
+                            return Ok(self.explain_done(key, &done));
+                        };
+                        waits = match marker {
+                            Marker::Ask(before) => Some(UnknownOutcome::waiting(&record, before)),
+                            Marker::Run => None,
+                        };
+                        key = marker.leads_to(key, done.token).key;
+                    }
+                    // It has ended meanwhile.
+                    None => return Ok(Explanation::NeverSeen),
+                },
+                State::Held => {
+                    return Ok(Explanation::Running {
+                        since: record.since,
+                        expires_in: record.expires_in,
+                        last_beat: record.last_beat,
+                        progress: record.progress,
+                        marked: record.marked,
+                    });
+                }
+                _ => {
+                    let unknown = UnknownOutcome::of(&record);
+                    return Ok(unknown.map_or(Explanation::NeverSeen, Explanation::Unknown));
+                }
+            }
+        }
+        Err(too_long(key))
+    }
+
+    fn explain_done(&self, key: Key, done: &DoneRecord) -> Explanation {
+        let response = match &done.value {
+            Value::Kept(bytes) => match self.shared.read_record(key, bytes) {
+                Ok(kept) if kept.is_whole => {
+                    let mut response = Response::new(kept.body);
+                    *response.status_mut() = kept.status;
+                    *response.headers_mut() = kept.headers;
+                    Some(response)
+                }
+                Ok(_) => None,
+                Err(why) => return Explanation::Unreadable(why.to_string()),
+            },
+            _ => None,
+        };
+        Explanation::Done {
+            response,
+            finished: done.finished,
+            keep_left: done.keep_left,
+        }
+    }
+}
+
+/// In one line, for people.
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NeverSeen => f.write_str("never seen, or forgotten: a request would run"),
+            Self::Running {
+                since,
+                expires_in,
+                last_beat,
+                progress,
+                marked,
+            } => {
+                let past = if *marked { "past" } else { "before" };
+                write!(
+                    f,
+                    "running for {since:?}, {past} its point of no return; last sign of life {last_beat:?} ago, progress \
+                     {progress}; its lease ends in {expires_in:?}"
+                )
+            }
+            Self::Done {
+                response,
+                finished,
+                keep_left,
+            } => {
+                write!(f, "done {finished:?} ago")?;
+                match response {
+                    Some(response) => write!(f, " with {}", response.status())?,
+                    None => f.write_str(", its response was not kept")?,
+                }
+                write!(f, "; forgotten in {keep_left:?}")
+            }
+            Self::Unreadable(why) => write!(f, "done, but {why}"),
+            Self::Unknown(unknown) => unknown.fmt(f),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The operator's side: which outcomes are unknown, what became of a key, and what is to become of it.
+
+mod explain;
+mod resolve;
+mod unknown;
+
+use std::fmt;
+use std::sync::Arc;
+
+use http::request::Parts;
+use tower_claim::store::RecordView;
+use tower_claim::{ClaimAdmin, DynClaimAdmin, Key};
+
+use crate::entry::{Entry, Ticket};
+use crate::layer::{IdempotencyLayer, LABEL, RECONCILE_LABEL};
+use crate::shared::Shared;
+use crate::weak::Warned;
+
+pub use explain::Explanation;
+pub use unknown::{UnknownOutcome, UnknownPage};
+
+/// How many records are looked at for one page.
+const PAGE: usize = 1000;
+/// How many of them are read at once.
+const READS: usize = 16;
+
+/// Lists unknown outcomes, explains keys, and resolves them: made by [`IdempotencyLayer::operator`]. For a page or a
+/// command of your own; it serves nothing by itself.
+///
+/// An outcome is unknown when a run crashed or was lost behind its
+/// [point of no return](crate::IdempotentRun::point_of_no_return), at any time under
+/// [`LapsePolicy::Hold`](tower_claim::LapsePolicy::Hold), or when a
+/// [reconcile hook](crate::IdempotencyBuilder::reconcile) could not tell, or not yet. Until somebody finds out what happened, repeats
+/// are answered 409 `outcome-unknown`.
+///
+/// ```
+/// use http::Response;
+/// use tower_claim::MemoryStore;
+/// use tower_idempotency::IdempotencyLayer;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let store = MemoryStore::new();
+/// let layer = IdempotencyLayer::new(store.clone());
+/// let operator = layer.operator(store);
+///
+/// let mut from = None;
+/// loop {
+///     let page = operator.unknown(from).await?;
+///     for outcome in &page.outcomes {
+///         println!("{outcome}");
+///         // What do the books say? Either:
+///         operator.run_again(outcome).await?;
+///         // or: operator.resolve_with(outcome, Response::new("ordered".into())).await?;
+///         # let _: Response<&str> = Response::new("ordered");
+///     }
+///     let Some(next) = page.next else { break };
+///     from = Some(next);
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Operator {
+    shared: Arc<Shared>,
+    store: Arc<dyn DynClaimAdmin>,
+}
+
+impl IdempotencyLayer {
+    /// The operator's side of this layer, over the layer's own store (or a copy of it for another connection).
+    pub fn operator(&self, store: impl ClaimAdmin) -> Operator {
+        Operator {
+            shared: Arc::clone(self.shared()),
+            store: Arc::new(store),
+        }
+    }
+}
+
+impl Operator {
+    /// The record of the request with this head: its method, path, key header and what the layer's scope looks at.
+    /// `None` where the layer would let it pass, refuse it, or need its body.
+    pub fn key_of(&self, request: &Parts) -> Option<Key> {
+        match self.shared.look_at(request, &Warned::default()) {
+            Entry::Guard(Ticket::Keyed(guarded)) => Some(guarded.key),
+            _ => None,
+        }
+    }
+}
+
+fn is_ours(record: &RecordView) -> bool {
+    [LABEL, RECONCILE_LABEL].contains(&&*record.label)
+}
+
+impl fmt::Debug for Operator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Operator")
+            .field("store", &self.store)
+            .finish_non_exhaustive()
+    }
+}
