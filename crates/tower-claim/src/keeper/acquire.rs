@@ -174,7 +174,7 @@ impl Ask<'_> {
             self.inner,
             self.keys.clone(),
             Nonce::draw(&*self.inner.entropy),
-            timing,
+            self.terms,
         );
         let mut sends = 0;
         loop {

@@ -7,9 +7,9 @@ use super::hold::{Hold, Keys};
 use super::timing::Timing;
 use super::told;
 use super::worker::Line;
-use crate::store::{FinishRequest, Release, ReleaseRequest, StoreTime};
+use crate::store::{FinishRequest, Release, ReleaseRequest, State, StoreTime};
 use crate::wait::{answer, insist};
-use crate::{Clock, Moment, Nonce};
+use crate::{Clock, DynClaimStore, Moment, Nonce, StoreError, Token};
 
 /// What a wait for another clock is rounded up to.
 const GRAIN: Duration = Duration::from_millis(1);
@@ -32,6 +32,8 @@ pub(super) struct Forget {
     pub(super) nonce: Nonce,
     pub(super) not_after: StoreTime,
     pub(super) timing: Timing,
+    /// A claim that took over from a lapsed owner is not given back.
+    pub(super) lapses_takeovers: bool,
 }
 
 impl Forget {
@@ -42,6 +44,30 @@ impl Forget {
             token: None,
             not_after: self.not_after,
         })
+    }
+
+    /// Gives back what is held by the nonce, and spends it: no copy of its claim under way is granted any more.
+    pub(super) async fn give_back(
+        &self,
+        store: &dyn DynClaimStore,
+        request: ReleaseRequest,
+    ) -> Result<Release, StoreError> {
+        if !self.lapses_takeovers {
+            return store.dyn_release(request).await;
+        }
+        // No grant has this token: the nonce is spent, and what it holds stays, to be looked at.
+        let spend = ReleaseRequest {
+            token: Some(Token::ZERO),
+            ..request
+        };
+        let spent = store.dyn_release(spend).await?;
+        let record = store.dyn_peek(request.key).await?;
+        match record.filter(|it| it.nonce == request.nonce && it.state == State::Held) {
+            None => Ok(spent),
+            // Nobody renews it: it lapses.
+            Some(record) if record.attempt > 1 => Ok(Release::Released),
+            Some(_) => store.dyn_release(request).await,
+        }
     }
 }
 
@@ -82,13 +108,13 @@ impl Job {
 }
 
 impl Forget {
-    /// Releases at once, so that the key is not blocked; and, where that found nothing to release, once
+    /// Gives back at once, so that the key is not blocked; and, where that found nothing to release, once
     /// more when the last copy can change nothing any more.
     async fn run(self, clock: &dyn Clock, line: &Line) {
         let until = clock.now() + self.timing.lease + self.timing.attempt;
         let mut all_found = true;
         for request in self.releases() {
-            let answer = release(clock, line, self.timing, until, request).await;
+            let answer = self.insist(clock, line, until, request).await;
             all_found &= answer == Some(Release::Released);
         }
         if all_found {
@@ -106,8 +132,19 @@ impl Forget {
         }
         let until = clock.now() + self.timing.lease;
         for request in self.releases() {
-            let _ = release(clock, line, self.timing, until, request).await;
+            let _ = self.insist(clock, line, until, request).await;
         }
+    }
+
+    async fn insist(
+        &self,
+        clock: &dyn Clock,
+        line: &Line,
+        until: Moment,
+        request: ReleaseRequest,
+    ) -> Option<Release> {
+        let call = || async { self.give_back(&**line.store().await?, request).await };
+        insist(clock, self.timing, until, call).await
     }
 }
 

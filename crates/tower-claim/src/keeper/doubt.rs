@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Inner;
 use super::cleanup::{Forget, Job};
 use super::hold::Keys;
-use super::timing::Timing;
+use super::terms::Terms;
 use crate::store::StoreTime;
 use crate::wait::answer;
 use crate::{Clock, Nonce, StoreError};
@@ -28,14 +28,15 @@ pub(super) struct Doubt<'a> {
 }
 
 impl<'a> Doubt<'a> {
-    pub(super) fn new(inner: &'a Inner, keys: Keys, nonce: Nonce, timing: Timing) -> Self {
+    pub(super) fn new(inner: &'a Inner, keys: Keys, nonce: Nonce, terms: &Terms) -> Self {
         Self {
             inner,
             forget: Forget {
                 keys,
                 nonce,
                 not_after: StoreTime::default(),
-                timing,
+                timing: terms.timing(),
+                lapses_takeovers: terms.lapses_unheard_takeovers(),
             },
             awaited: false,
             missing: false,
@@ -77,14 +78,15 @@ impl<'a> Doubt<'a> {
         self.awaited || self.missing || self.unwanted
     }
 
-    /// Releases what may be held, before another nonce is drawn: it would find the key busy with us.
+    /// Gives back what may be held, before another nonce is drawn: it would find the key busy with us.
     pub(super) async fn settle(&mut self, clock: &dyn Clock) -> Result<(), StoreError> {
         if !self.is_open() {
             return Ok(());
         }
         for request in self.forget.releases() {
             let until = clock.now() + self.forget.timing.attempt;
-            answer(clock, until, self.inner.store.dyn_release(request)).await?;
+            let given_back = self.forget.give_back(&*self.inner.store, request);
+            answer(clock, until, given_back).await?;
         }
         self.disarm();
         Ok(())

@@ -163,7 +163,7 @@ impl Keeper {
     ///
     /// Dropped before anything was sent, nothing happened. Dropped later, the keeper releases by nonce
     /// what was or still may be granted: at once, and again when the copy under way can change nothing
-    /// any more. A claim that was granted and not handed over does not outlive the future.
+    /// any more. (A takeover may be left to lapse instead: [`Terms::lapse_unheard_takeovers`].) A claim that was granted and not handed over does not outlive the future.
     pub async fn claim(
         &self,
         key: Key,

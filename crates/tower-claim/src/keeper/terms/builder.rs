@@ -192,6 +192,7 @@ impl TermsBuilder {
             max_hold,
             timing,
             trusts_forgetful_store: self.trusts_forgetful_store,
+            lapses_unheard_takeovers: false,
         })))
     }
 }

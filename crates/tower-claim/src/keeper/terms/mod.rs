@@ -61,6 +61,7 @@ struct Inner {
     max_hold: Duration,
     timing: Timing,
     trusts_forgetful_store: bool,
+    lapses_unheard_takeovers: bool,
 }
 
 impl Terms {
@@ -107,6 +108,26 @@ impl Terms {
         Self(Arc::new(inner))
     }
 
+    /// The same terms, under which a takeover that nobody hears of lapses: where a claim's future is dropped amid its
+    /// call, or its answers are lost, what it may have been granted is given back; with this, not where it took over
+    /// from a lapsed owner. Given back, the key would be free, and who comes next would not know that there was an owner
+    /// before, nor be bound by its fingerprint. So it stays busy for a lease, and the next one takes over in its turn.
+    ///
+    /// Such a clean-up takes one trip to the store more, or two. Default: everything is given back at once.
+    ///
+    /// ```
+    /// use tower_claim::Terms;
+    ///
+    /// let work_with_effects = Terms::default().lapse_unheard_takeovers();
+    /// # let _ = work_with_effects;
+    /// ```
+    #[must_use]
+    pub fn lapse_unheard_takeovers(&self) -> Self {
+        let mut inner = (*self.0).clone();
+        inner.lapses_unheard_takeovers = true;
+        Self(Arc::new(inner))
+    }
+
     /// Whether an engine can keep these terms. A layer asks when it is built.
     ///
     /// # Errors
@@ -143,6 +164,10 @@ impl Terms {
         !engine.may_forget() || self.0.trusts_forgetful_store
     }
 
+    pub(super) fn lapses_unheard_takeovers(&self) -> bool {
+        self.0.lapses_unheard_takeovers
+    }
+
     pub(super) fn timing(&self) -> Timing {
         self.0.timing
     }
@@ -162,6 +187,7 @@ impl Default for Terms {
                 stop_budget: LONGEST_STOP_BUDGET,
             },
             trusts_forgetful_store: false,
+            lapses_unheard_takeovers: false,
         }))
     }
 }

@@ -12,6 +12,7 @@ mod scripted;
 mod state;
 mod stress;
 mod thread;
+mod unheard;
 
 use std::future::Future;
 use std::pin::pin;
