@@ -102,10 +102,8 @@ impl IdempotentRun {
 
     /// The run before this one, if it lapsed (a crash, a pause) and this one took over. Its effects may be
     /// there already, and it may not be dead. A run that took over and was then no outcome itself (a 5xx) lapses, too,
-    /// so that the next one is told.
-    ///
-    /// `None` also where a repeat took over and its caller hung up in the same moment, before it ran: the key was given
-    /// back. A [reconcile hook](crate::IdempotencyBuilder::reconcile) is asked there, too.
+    /// so that the next one is told; and so does a claim that took over and whose caller hung up before it ran. (Where
+    /// the store did not answer in that moment, `None` may be told though [`attempt`](Self::attempt) is above 1.)
     pub fn took_over(&self) -> Option<&TookOver> {
         self.inner.took_over.as_ref()
     }

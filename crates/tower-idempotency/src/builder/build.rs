@@ -58,6 +58,7 @@ impl IdempotencyBuilder {
             None => self.on_lapse,
         };
         let terms = terms.on_lapse(on_lapse).build()?;
+        let terms = terms.lapse_unheard_takeovers();
         terms.check_against(&self.store.dyn_capabilities())?;
         let wait = match self.on_busy {
             OnBusy::Wait(limit) => limit,
@@ -122,7 +123,7 @@ impl IdempotencyBuilder {
     pub(crate) fn defaults(self) -> IdempotencyLayer {
         let meter = self.meter();
         let store = meter.watch_over(Arc::clone(&self.store), Arc::clone(&self.clock));
-        let terms = Terms::default().labelled(LABEL);
+        let terms = Terms::default().labelled(LABEL).lapse_unheard_takeovers();
         self.assemble(Keeper::new(store), terms, None, None, meter)
     }
 

@@ -468,3 +468,43 @@ async fn the_caller_of_a_late_run_is_told_of_an_answer_that_was_not_kept_as_a_re
         assert!(told.is_replay());
     }
 }
+
+/// Given back, the key would be free: for another payload even, and for a run that is told of nobody.
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_hangs_up_while_it_takes_over_leaves_what_a_crash_leaves() {
+    use futures_util::FutureExt;
+    let mut took_over = 0;
+    for polls in 1..40 {
+        let app = App::new();
+        let service = app.under(&lapsing(&app).tell_status().build().unwrap());
+        let ask = post("/orders").key("k");
+        spawn(&service, ask.clone().flags("delay=100000000"));
+        tokio::time::sleep(ms(300)).await;
+        let faults = app.store.faults();
+        faults.set_for(Operation::Claim, Fault::LoseReply(2));
+        {
+            let call = tower::ServiceExt::oneshot(service.clone(), ask.request());
+            let mut call = Box::pin(call);
+            for _ in 0..polls {
+                if (&mut call).now_or_never().is_some() {
+                    break;
+                }
+                tokio::time::sleep(ms(1)).await;
+            }
+        }
+        faults.set(Fault::Ok);
+        if app.effects() > 1 {
+            break; // it was heard, and ran
+        }
+        for _ in 0..3 {
+            let other = ask.clone().body("another").send(&service).await;
+            other.assert_refused(422, "key-reused");
+            tokio::time::sleep(ms(500)).await;
+        }
+        let next = ask.send(&service).await;
+        next.assert_fresh(201);
+        assert_eq!(next.headers["idempotency-status"], "taken-over", "{polls}");
+        took_over += 1;
+    }
+    assert!(took_over > 1, "{took_over}");
+}
