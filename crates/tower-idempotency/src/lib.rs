@@ -173,7 +173,9 @@ pub use fields::RequestFields;
 pub use future::ResponseFuture;
 pub use layer::IdempotencyLayer;
 pub use lookup::{KeyLookup, KeyLookupBuilder, LookupFuture};
-pub use operator::{Explanation, Operator, UnknownOutcome, UnknownPage};
+pub use operator::{
+    Explanation, ListedRecord, ListedState, Operator, RecordPage, UnknownOutcome, UnknownPage,
+};
 pub use order::Misorder;
 pub use outcome::{NoEffect, Outcome, default_grpc_outcome, default_outcome};
 pub use policy::{Policy, PolicyFuture, PolicyService};

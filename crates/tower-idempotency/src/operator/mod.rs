@@ -1,6 +1,8 @@
-//! The operator's side: which outcomes are unknown, what became of a key, and what is to become of it.
+//! The operator's side: which records there are, which outcomes are unknown, what became of a key, and what is to
+//! become of it.
 
 mod explain;
+mod list;
 mod resolve;
 mod unknown;
 
@@ -17,6 +19,7 @@ use crate::shared::Shared;
 use crate::weak::Warned;
 
 pub use explain::Explanation;
+pub use list::{ListedRecord, ListedState, RecordPage};
 pub use unknown::{UnknownOutcome, UnknownPage};
 
 /// How many records are looked at for one page.
@@ -24,8 +27,8 @@ const PAGE: usize = 1000;
 /// How many of them are read at once.
 const READS: usize = 16;
 
-/// Lists unknown outcomes, explains keys, and resolves them: made by [`IdempotencyLayer::operator`]. For a page or a
-/// command of your own; it serves nothing by itself.
+/// Lists records and unknown outcomes, explains keys, and resolves unknown ones: made by
+/// [`IdempotencyLayer::operator`]. For a page or a command of your own; it serves nothing by itself.
 ///
 /// An outcome is unknown when a run crashed or was lost behind its
 /// [point of no return](crate::IdempotentRun::point_of_no_return), at any time under
@@ -87,6 +90,11 @@ impl Operator {
 
 fn is_ours(record: &RecordView) -> bool {
     [LABEL, RECONCILE_LABEL].contains(&&*record.label)
+}
+
+/// Whether its claim was to ask a reconcile hook first.
+fn is_behind_hook(record: &RecordView) -> bool {
+    &*record.label == RECONCILE_LABEL
 }
 
 impl fmt::Debug for Operator {

@@ -2,8 +2,11 @@
 
 use http::Response;
 use tower_claim::store::Resolved;
+use tower_claim::testing::{Fault, Operation};
 use tower_claim::{ClaimStore, LapsePolicy, Namespace, Renewal, Settings, Use};
-use tower_idempotency::{Explanation, IdempotencyLayer, Operator};
+use tower_idempotency::{
+    Explanation, IdempotencyLayer, ListedRecord, ListedState, Operator, Reconciled,
+};
 
 use crate::support::*;
 
@@ -219,4 +222,171 @@ async fn a_request_that_the_layer_lets_pass_has_no_key() {
     let key = |ask: Ask| desk.operator.key_of(&parts(ask)).unwrap();
     let other = post("/orders").key("k").header("x-tenant", "b");
     assert_ne!(key(post("/orders").key("k")), key(other), "another tenant");
+}
+
+impl Desk {
+    async fn list(&self) -> Vec<ListedRecord> {
+        let page = self.operator.list(None).await.unwrap();
+        assert_eq!(page.next, None);
+        page.records
+    }
+
+    fn key(&self, ask: &Ask) -> tower_claim::Key {
+        let key = self.operator.key_of(&ask.request().into_parts().0);
+        key.unwrap()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn records_are_listed_with_what_is_known_of_them() {
+    let desk = desk();
+    let done = post("/orders").key("done");
+    done.send(&desk.service).await.assert_fresh(201);
+    let failed = post("/orders").key("failed").flags("status=503");
+    failed.send(&desk.service).await.assert_fresh(503);
+    let lost = desk.lose("lost").await;
+    let old = post("/orders").key("old").flags("commit&delay=100000");
+    let young = post("/orders").key("young").flags("delay=100000");
+    for ask in [&old, &young] {
+        let (ask, service) = (ask.clone(), desk.service.clone());
+        tokio::spawn(async move { ask.send(&service).await });
+        tokio::time::sleep(ms(1000)).await;
+    }
+    let listed = desk.list().await;
+    let of = |ask: &Ask| {
+        let key = desk.key(ask);
+        let mut found = listed.iter().filter(|record| record.key == key);
+        let first = found.next().cloned();
+        assert!(found.next().is_none(), "twice");
+        first
+    };
+    assert_eq!(listed.len(), 4, "what was given back is none: {listed:?}");
+    assert!(of(&failed).is_none());
+    let (done, lost) = (of(&done).unwrap(), of(&lost).unwrap());
+    assert_eq!((done.state, done.since), (ListedState::Done, ms(2000)));
+    assert_eq!(done.expires_in, ms(24 * 3_600_000 - 2000));
+    assert_eq!((lost.state, lost.marked), (ListedState::Unknown, true));
+    let (old, young) = (of(&old).unwrap(), of(&young).unwrap());
+    assert_eq!((old.state, old.since), (ListedState::Running, ms(2000)));
+    assert_eq!((young.state, young.since), (ListedState::Running, ms(1000)));
+    assert_eq!((old.marked, young.marked), (true, false));
+    assert_eq!((old.attempt, old.behind_hook), (1, false));
+    assert!(old.expires_in > ms(0) && old.last_beat < ms(200));
+    assert!(young.token > done.token);
+    let told = old.to_string();
+    assert!(
+        told.contains("running for 2s, past its point of no return"),
+        "{told}"
+    );
+    assert_eq!(desk.app.effects(), 5, "nothing was run for it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_lapsed_is_listed_as_such_and_whoever_took_over_as_running() {
+    let app = App::new();
+    let layer = app.builder().lease(ms(200)).renewal(Renewal::Off);
+    let layer = layer.build().unwrap();
+    let service = app.under(&layer);
+    let operator = layer.operator(app.store.inner().clone());
+    let ask = post("/orders").key("k").flags("delay=1000000");
+    for attempt in 1..3 {
+        let (ask, service) = (ask.clone(), service.clone());
+        tokio::spawn(async move { ask.send(&service).await });
+        tokio::time::sleep(ms(100)).await;
+        let listed = operator.list(None).await.unwrap().records.remove(0);
+        assert_eq!(
+            (listed.state, listed.attempt),
+            (ListedState::Running, attempt)
+        );
+        tokio::time::sleep(ms(200)).await;
+        let listed = operator.list(None).await.unwrap().records.remove(0);
+        assert_eq!(
+            (listed.state, listed.attempt),
+            (ListedState::Lapsed, attempt)
+        );
+        assert_eq!(listed.expires_in, ms(0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_outcome_is_listed_as_what_it_is() {
+    let app = App::new();
+    let says = std::sync::Mutex::new(vec![
+        Reconciled::Done(Response::new("booked".into())),
+        Reconciled::NotYet(ms(1000)),
+    ]);
+    let store = app.store.inner().clone();
+    let layer = app.builder().lease(ms(200)).reconcile(store, move |_| {
+        let said = says.lock().unwrap().pop().unwrap();
+        async { said }
+    });
+    let layer = layer.build().unwrap();
+    let service = app.under(&layer);
+    let operator = layer.operator(app.store.inner().clone());
+    let ask = post("/orders").key("k");
+    let lost = ask.clone().flags("commit&panic").send(&service).await;
+    lost.assert_refused(500, "handler-panicked");
+    ask.send(&service)
+        .await
+        .assert_refused(409, "outcome-unknown");
+    let key = operator.key_of(&ask.request().into_parts().0).unwrap();
+    let list = async || operator.list(None).await.unwrap().records;
+    let listed = list().await;
+    assert_eq!((listed.len(), listed[0].key), (1, key));
+    let ListedState::LeadsOn { to, to_hook: true } = listed[0].state else {
+        panic!("{listed:?}");
+    };
+    assert!(listed[0].to_string().contains(&to.to_string()));
+    assert_eq!(ask.send(&service).await.text(), "booked");
+    let mut listed = list().await;
+    listed.sort_by_key(|record| record.key != key);
+    assert_eq!(listed.len(), 2);
+    assert!(matches!(listed[0].state, ListedState::LeadsOn { .. }));
+    assert_eq!((listed[1].key, listed[1].state), (to, ListedState::Done));
+    assert!(listed[1].behind_hook && !listed[0].behind_hook);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_ended_without_having_begun_is_listed_as_withdrawn() {
+    let desk = desk();
+    let faults = desk.app.store.faults();
+    faults.set_for(Operation::Mark, Fault::Delay(ms(10_000)));
+    let ask = post("/orders").key("k").flags("commit");
+    let _ = soon(tower::ServiceExt::oneshot(
+        desk.service.clone(),
+        ask.request(),
+    ))
+    .await;
+    let listed = desk.list().await.remove(0);
+    assert_eq!(listed.state, ListedState::Withdrawn);
+    assert!(listed.expires_in <= ms(200));
+    let explained = desk.explain(&ask).await;
+    assert!(
+        matches!(explained, Explanation::Running { .. }),
+        "{explained}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_list_comes_page_by_page_and_nothing_of_it_twice() {
+    let desk = desk();
+    for n in 0..450 {
+        let ask = post("/orders").key(&format!("order-{n}"));
+        ask.send(&desk.service).await.assert_fresh(201);
+    }
+    let (mut keys, mut from, mut pages) = (std::collections::HashSet::new(), None, 0);
+    loop {
+        let page = desk.operator.list(from).await.unwrap();
+        for record in page.records {
+            assert_eq!(record.state, ListedState::Done);
+            assert!(keys.insert(record.key), "twice");
+        }
+        pages += 1;
+        from = page.next;
+        if from.is_none() {
+            break;
+        }
+    }
+    assert_eq!(keys.len(), 450);
+    assert!(pages >= 3, "{pages}");
 }
