@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Response;
-use tower_claim::store::{DoneRecord, State, Value};
+use tower_claim::store::{DoneRecord, RecordView, State, Value};
 use tower_claim::{Key, StoreError};
 
-use super::{Operator, UnknownOutcome};
+use super::{Operator, UnknownOutcome, waits_for_hook};
 use crate::admit::lead;
-use crate::record::{Marker, is_withdrawn};
+use crate::record::{Before, Marker, is_withdrawn};
 use crate::way::{LONGEST_WAY, too_long};
 
 /// What became of a key.
@@ -56,11 +56,18 @@ impl Operator {
     /// The store's.
     pub async fn explain(&self, key: Key) -> Result<Explanation, StoreError> {
         let mut key = key;
-        let mut waits = None;
+        // The marker that leads to a hook.
+        let mut led_by: Option<(RecordView, Before)> = None;
         for _ in 0..LONGEST_WAY {
             let record = self.store.dyn_peek(key).await?;
+            if let Some((marker, before)) = &led_by
+                && let Some(asked) = waits_for_hook(record.as_ref())
+            {
+                let waits = UnknownOutcome::waiting(marker, *before, asked);
+                return Ok(Explanation::Unknown(waits));
+            }
             let Some(record) = record.filter(|record| record.state != State::Free) else {
-                return Ok(waits.map_or(Explanation::NeverSeen, Explanation::Unknown));
+                return Ok(Explanation::NeverSeen);
             };
             match record.state {
                 State::Done => match self.shared.finished(key, record.token).await? {
@@ -77,14 +84,14 @@ impl Operator {
                         let Some(marker) = lead(&done) else {
                             return Ok(self.explain_done(key, &done));
                         };
-                        waits = match marker {
-                            Marker::Ask(before) => Some(UnknownOutcome::waiting(&record, before)),
+                        key = marker.leads_to(key, done.token).key;
+                        led_by = match marker {
+                            Marker::Ask(before) => Some((record, before)),
                             Marker::Run => None,
                         };
-                        key = marker.leads_to(key, done.token).key;
                     }
-                    // It has ended meanwhile.
-                    None => return Ok(Explanation::NeverSeen),
+                    // It has changed meanwhile: the next look tells.
+                    None => {}
                 },
                 State::Held => {
                     return Ok(Explanation::Running {

@@ -2,6 +2,7 @@
 //! become of it.
 
 mod explain;
+mod instead;
 mod list;
 mod resolve;
 mod unknown;
@@ -10,8 +11,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use http::request::Parts;
-use tower_claim::store::RecordView;
-use tower_claim::{ClaimAdmin, DynClaimAdmin, Key};
+use tower_claim::store::{RecordView, State};
+use tower_claim::{ClaimAdmin, DynClaimAdmin, Key, Token};
 
 use crate::entry::{Entry, Ticket};
 use crate::layer::{IdempotencyLayer, LABEL, RECONCILE_LABEL};
@@ -22,12 +23,10 @@ pub use explain::Explanation;
 pub use list::{ListedRecord, ListedState, RecordPage};
 pub use unknown::{UnknownOutcome, UnknownPage};
 
-/// How many records are looked at for one page.
-const PAGE: usize = 1000;
-/// How many of them are read at once.
+/// How many records of a page are read at once.
 const READS: usize = 16;
 
-/// Lists records and unknown outcomes, explains keys, and resolves unknown ones: made by
+/// Lists records and unknown outcomes, explains keys, and resolves what nobody knows: made by
 /// [`IdempotencyLayer::operator`]. For a page or a command of your own; it serves nothing by itself.
 ///
 /// An outcome is unknown when a run crashed or was lost behind its
@@ -95,6 +94,18 @@ fn is_ours(record: &RecordView) -> bool {
 /// Whether its claim was to ask a reconcile hook first.
 fn is_behind_hook(record: &RecordView) -> bool {
     &*record.label == RECONCILE_LABEL
+}
+
+/// Whether the next repeat would ask the hook under a key with this record: nobody is at it, and nobody has said anything
+/// for good. The token of the last who was, zero where none is known.
+fn waits_for_hook(next: Option<&RecordView>) -> Option<Token> {
+    match next {
+        None => Some(Token::ZERO),
+        Some(next) if next.state == State::Free || next.lapsed && next.state == State::Held => {
+            Some(next.token)
+        }
+        Some(_) => None,
+    }
 }
 
 impl fmt::Debug for Operator {

@@ -7,10 +7,13 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use tower_claim::store::{RecordView, State};
 use tower_claim::{Key, StoreError, Token};
 
-use super::{Operator, PAGE, READS, is_ours};
+use super::{Operator, READS, is_behind_hook, is_ours, waits_for_hook};
 use crate::admit::lead;
-use crate::layer::{LABEL, RECONCILE_LABEL};
+use crate::layer::LABEL;
 use crate::record::{Before, Marker};
+
+/// How many records are looked at for one page.
+const PAGE: usize = 1000;
 
 /// One page of unknown outcomes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,9 +44,11 @@ pub struct UnknownOutcome {
     pub marked: bool,
     /// Whether a reconcile hook was asked, and could not tell.
     pub hook_asked: bool,
-    /// Whether the next repeat asks the reconcile hook, which has not said anything for good yet. Such an outcome is the
-    /// hook's: to resolve it is answered [`Resolved::Conflict`].
+    /// Whether the next repeat asks the reconcile hook, which has not said anything for good yet.
     pub waits_for_hook: bool,
+    /// Of one that waits for its hook: the token of the last that asked it, zero where none is remembered (a claim that
+    /// was given back is remembered for seconds).
+    pub hook_token: Token,
 }
 
 impl Operator {
@@ -77,13 +82,19 @@ impl Operator {
             return Ok(None);
         };
         let next = marker.leads_to(record.key, record.token).key;
-        let has_begun = self.store.dyn_peek(next).await?;
-        let has_begun = has_begun.is_some_and(|next| next.state != State::Free);
-        Ok((!has_begun).then(|| UnknownOutcome::waiting(&record, before)))
+        let next = self.store.dyn_peek(next).await?;
+        let waits = waits_for_hook(next.as_ref());
+        Ok(waits.map(|asked| UnknownOutcome::waiting(&record, before, asked)))
     }
 }
 
 impl UnknownOutcome {
+    /// Where the hook of one that waits for it is asked.
+    pub(super) fn asked_at(&self) -> Key {
+        let marker = Marker::Ask(Before::default());
+        marker.leads_to(self.key, self.token).key
+    }
+
     pub(super) fn of(record: &RecordView) -> Option<Self> {
         (record.state == State::Unknown).then(|| Self {
             key: record.key,
@@ -93,13 +104,14 @@ impl UnknownOutcome {
             last_beat: record.last_beat,
             progress: record.progress,
             marked: record.marked,
-            hook_asked: &*record.label == RECONCILE_LABEL,
+            hook_asked: is_behind_hook(record),
             waits_for_hook: false,
+            hook_token: Token::ZERO,
         })
     }
 
     /// Of a record that leads to where the hook is asked.
-    pub(super) fn waiting(record: &RecordView, before: Before) -> Self {
+    pub(super) fn waiting(record: &RecordView, before: Before, asked: Token) -> Self {
         Self {
             key: record.key,
             token: record.token,
@@ -111,6 +123,7 @@ impl UnknownOutcome {
             marked: before.was_marked,
             hook_asked: false,
             waits_for_hook: true,
+            hook_token: asked,
         }
     }
 }

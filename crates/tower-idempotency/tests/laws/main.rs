@@ -28,6 +28,7 @@ mod payload;
 mod policy;
 mod quota;
 mod reconcile;
+mod reconcile_by_hand;
 mod replay;
 mod rolled_back;
 mod run;

@@ -18,13 +18,13 @@ use crate::support::*;
 
 /// What the hook is to say next, and what it was asked.
 #[derive(Clone, Default)]
-struct Books {
-    says: Arc<Mutex<VecDeque<Says>>>,
+pub(crate) struct Books {
+    pub(crate) says: Arc<Mutex<VecDeque<Says>>>,
     asked: Arc<Mutex<Vec<Asked>>>,
 }
 
 #[derive(Clone)]
-enum Says {
+pub(crate) enum Says {
     Again,
     Done(&'static str),
     Unknown,
@@ -32,6 +32,8 @@ enum Says {
     Panic,
     /// Nothing, for an hour.
     Hang,
+    /// That, after a second.
+    DoneLate(&'static str),
     /// That the handler is to run, long after the claim of who asks has ended.
     AgainTooLate,
 }
@@ -45,14 +47,14 @@ struct Asked {
 }
 
 impl Books {
-    fn saying(says: impl IntoIterator<Item = Says>) -> Self {
+    pub(crate) fn saying(says: impl IntoIterator<Item = Says>) -> Self {
         Self {
             says: Arc::new(Mutex::new(says.into_iter().collect())),
             asked: Arc::default(),
         }
     }
 
-    fn asked(&self) -> usize {
+    pub(crate) fn asked(&self) -> usize {
         self.asked.lock().unwrap().len()
     }
 
@@ -64,9 +66,12 @@ impl Books {
             past_return: lapsed.was_past_return(),
         });
         let says = self.says.lock().unwrap().pop_front();
+        if let Some(Says::DoneLate(_)) = says {
+            tokio::time::sleep(ms(1000)).await;
+        }
         match says.unwrap() {
             Says::Again => Reconciled::RunAgain,
-            Says::Done(text) => {
+            Says::Done(text) | Says::DoneLate(text) => {
                 let done = Response::builder()
                     .status(202)
                     .header("location", "/orders/7");
@@ -88,7 +93,7 @@ impl Books {
     }
 }
 
-fn under(app: &App, books: &Books) -> IdempotencyBuilder {
+pub(crate) fn under(app: &App, books: &Books) -> IdempotencyBuilder {
     let (books, store) = (books.clone(), app.store.inner().clone());
     app.builder()
         .lease(ms(200))
@@ -101,7 +106,7 @@ fn service_under(app: &App, books: &Books) -> Service {
 }
 
 /// A run whose process dies: nothing of it is heard again.
-async fn crash(app: &App, ask: &Ask) {
+pub(crate) async fn crash(app: &App, ask: &Ask) {
     let layer = app.builder().lease(ms(200)).renewal(Renewal::Off);
     let layer = layer.on_lapse(LapsePolicy::Hold).build().unwrap();
     let service = app.under(&layer);
