@@ -92,7 +92,10 @@ impl Shared {
                 };
                 match next {
                     Next::Turn(mine) => turn = Some(mine),
-                    Next::Done(done) => return Admitted::Answer(self.replay(way.key, &done)),
+                    Next::Done(done) => {
+                        let reply = self.replay(way.key, &done);
+                        return Admitted::Answer(reply.first_seen_by(way.first_seen));
+                    }
                     Next::Failed(error) => return Admitted::Answer(self.store_failed(&error)),
                     Next::Told(told) => match self.judge(way, &told, steps).await {
                         Judged::GoOn(next) => {
@@ -203,7 +206,8 @@ impl Shared {
             },
             _ => {}
         }
-        Judged::Answer(self.answer(way.key, &told.attempt))
+        let reply = self.answer(way.key, &told.attempt);
+        Judged::Answer(reply.first_seen_by(way.first_seen))
     }
 
     /// Where the work goes on: the record leads there, or its outcome is unknown and there is a hook to ask.
@@ -226,7 +230,8 @@ impl Shared {
                     return Ok(None);
                 };
                 let keep = self.marker_keep();
-                reconcile.lead_on(way.key, unknown.token, keep).await?;
+                let now = self.clock().unix_time();
+                reconcile.lead_on(&way, unknown.token, keep, now).await?;
                 // The record tells, by the next claim, where to.
                 Ok(Some(way))
             }

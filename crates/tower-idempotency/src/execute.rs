@@ -194,7 +194,8 @@ where
 
     row.runs();
     let began = hold.took_over().map_or(Duration::ZERO, |run| run.since);
-    let first_seen = shared.clock().unix_time().saturating_sub(began);
+    let began = shared.clock().unix_time().saturating_sub(began);
+    let first_seen = way.first_seen.map_or(began, |first| first.min(began));
     let outer = parts.extensions.get::<IdempotentRun>().cloned();
     let run = IdempotentRun::new(
         (entry.key, entry.business_key),

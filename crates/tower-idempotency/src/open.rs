@@ -274,6 +274,7 @@ impl OpenRun {
     pub(crate) async fn after_loss(&self) -> Reply {
         let reply = self.shared.answer_after_loss(self.key, self.print).await;
         let asked = self.asked.as_ref().map(|asked| asked.parts.clone());
+        let reply = reply.first_seen_by(Some(self.first_seen));
         self.shared.tell(reply, asked).await
     }
 

@@ -17,13 +17,14 @@ use futures_util::future::BoxFuture;
 use http::Response;
 use http::request::Parts;
 use tower_claim::store::{Resolution, Value};
-use tower_claim::{Code, DynClaimAdmin, Key, Refusal, StoreError, Terms, Token};
+use tower_claim::{Code, DynClaimAdmin, Refusal, StoreError, Terms, Token};
 
 use crate::open::OpenRun;
 use crate::record::{self, Before, Head, KeptResponse, Marker};
 use crate::reply::Reply;
 use crate::run::IdempotentRun;
 use crate::shown;
+use crate::way::Way;
 
 /// What a lapsed run came to, as a [reconcile hook](crate::IdempotencyBuilder::reconcile) found out.
 #[non_exhaustive]
@@ -145,18 +146,26 @@ pub(crate) struct Reconcile {
 }
 
 impl Reconcile {
-    /// Leads on from a record whose outcome is unknown, for so long, unless somebody else has meanwhile.
+    /// Leads on from a record whose outcome is unknown, for so long, unless somebody else has meanwhile. `now` since the
+    /// Unix epoch.
     pub(crate) async fn lead_on(
         &self,
-        key: Key,
+        way: &Way,
         unknown: Token,
         keep: Duration,
+        now: Duration,
     ) -> Result<(), StoreError> {
+        let key = way.key;
         let seen = self.by.store.dyn_peek(key).await?;
         let before = seen.filter(|record| record.token == unknown);
         let marker = Marker::Ask(before.map_or_else(Before::default, |record| Before {
             was_marked: record.marked,
             progress: record.progress,
+            // What is unknown does not say when it began, but when it was heard of last.
+            first_seen: way.first_seen.or_else(|| {
+                let heard = record.since.max(record.last_beat);
+                Some(now.saturating_sub(heard))
+            }),
         }));
         let lead = Resolution::Done(Value::Kept(marker.to_bytes()), keep);
         self.by.store.dyn_resolve(key, unknown, lead).await?;

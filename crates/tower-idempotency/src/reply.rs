@@ -16,6 +16,10 @@ use crate::record::KeptResponse;
 pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
 /// When the first run of a replayed response began, as an HTTP date (RFC 9110, 5.6.7).
+///
+/// Of a run that was taken over the store tells when it was granted its key, and of no run before that: behind two
+/// takeovers the second run counts. Of one whose outcome became unknown it tells the last sign of life. From there on a
+/// marker carries it, over hooks and operators.
 pub(crate) const FIRST_SEEN: HeaderName = HeaderName::from_static("idempotency-first-seen");
 /// How an answer came about.
 pub(crate) const STATUS: HeaderName = HeaderName::from_static("idempotency-status");
@@ -89,6 +93,22 @@ impl Reply {
             Self::Reconciled(_) => Status::Reconciled.as_str(),
             Self::Existing(_) => Status::Existing.as_str(),
         }
+    }
+
+    /// Of a response that is kept: it is of a request that was first seen then, since the Unix epoch, or before.
+    pub(crate) fn first_seen_by(mut self, then: Option<Duration>) -> Self {
+        if let Self::Replay(kept)
+        | Self::NotKept(Some(kept))
+        | Self::Rendered(kept)
+        | Self::Reconciled(kept)
+        | Self::Existing(kept) = &mut self
+        {
+            kept.first_seen = match (kept.first_seen, then) {
+                (Some(kept), Some(then)) => Some(kept.min(then)),
+                (kept, then) => kept.or(then),
+            };
+        }
+        self
     }
 }
 

@@ -41,7 +41,7 @@ impl NotKept {
         self.head.as_ref().map(|head| &head.headers)
     }
 
-    /// When the first run began, since the Unix epoch; `None` like the status.
+    /// When the first run that is known of began, since the Unix epoch; `None` like the status.
     pub fn first_seen(&self) -> Option<Duration> {
         self.head.as_ref().and_then(|head| head.first_seen)
     }

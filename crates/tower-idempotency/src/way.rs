@@ -28,6 +28,8 @@ pub(crate) struct Way {
     marker: Marker,
     /// When the first of the markers on the way here ends.
     leads_until: Option<Moment>,
+    /// When the first run began, since the Unix epoch, where a marker on the way here tells.
+    pub(crate) first_seen: Option<Duration>,
     /// How many runs were lost on the way here, at least.
     pub(crate) runs_before: u32,
 }
@@ -39,6 +41,7 @@ impl Way {
             floor: Token::ZERO,
             marker: Marker::Run,
             leads_until: None,
+            first_seen: None,
             runs_before: 0,
         }
     }
@@ -50,6 +53,7 @@ impl Way {
             floor: to.floor,
             marker: to.marker,
             leads_until: Some(self.leads_until.map_or(until, |first| first.min(until))),
+            first_seen: self.first_seen.or(to.marker.first_seen()),
             runs_before: self.runs_before.saturating_add(1),
         }
     }
@@ -95,7 +99,8 @@ impl Shared {
     /// The answer to a repeat that may not begin any more: what its work came to, if it came to anything.
     pub(crate) async fn look_on(&self, way: &Way, print: Fingerprint) -> Reply {
         let looked = self.look_along(way.key, print).await;
-        looked.unwrap_or_else(|error| self.store_failed(&error))
+        let reply = looked.unwrap_or_else(|error| self.store_failed(&error));
+        reply.first_seen_by(way.first_seen)
     }
 
     async fn look_along(&self, mut key: Key, print: Fingerprint) -> Result<Reply, StoreError> {

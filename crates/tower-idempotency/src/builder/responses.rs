@@ -154,7 +154,9 @@ impl IdempotencyBuilder {
     /// Says on each answer to a request with a key how it came about, as `Idempotency-Status`: `fresh`, `taken-over`
     /// (a run after one that lapsed), `replayed`, `rendered`, `reconciled`, `existing`; on a refusal its code, like `in-progress`.
     /// A request that is none of the layer's business is answered without. Default: off. (Replays carry
-    /// `Idempotent-Replayed: true` and `Idempotency-First-Seen`, the time of the first run, either way.)
+    /// `Idempotent-Replayed: true` and `Idempotency-First-Seen`, the time of the first run, either way. Where runs were lost
+    /// before that answered, it is the time of the first that is known of: after a takeover, when the run before began;
+    /// where the outcome was unknown, its last sign of life.)
     ///
     /// ```
     /// use tower_claim::MemoryStore;

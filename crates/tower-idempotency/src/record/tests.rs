@@ -100,13 +100,17 @@ fn a_marker_is_no_response() {
     let before = Before {
         was_marked: true,
         progress: 258,
+        first_seen: Some(FIRST_SEEN),
     };
     for (marker, golden) in [
         (
             Marker::Ask(before),
-            b"\xC1\x00\x01\x00\x00\x00\x00\x00\x00\x01\x02",
+            b"\xC1\x00\x01\x00\x00\x00\x00\x00\x00\x01\x02\x00\x00\x01\x9A\xCF\x7B\xFA\x00",
         ),
-        (Marker::Run, b"\xC1\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00"),
+        (
+            Marker::Run,
+            b"\xC1\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00",
+        ),
     ] {
         let bytes = marker.to_bytes();
         assert_eq!(bytes, golden.as_slice());
@@ -117,7 +121,23 @@ fn a_marker_is_no_response() {
         let bytes = [other.as_slice(), &[0; 8]].concat();
         assert_eq!(Marker::read(&bytes), None, "{other:?}");
     }
-    assert_eq!(Marker::read(&[0xC1, 0, 0]), None);
+    for cut in [0, 7, 9, 15, 17] {
+        let bytes = [[0xC1, 0, 0].as_slice(), &vec![0; cut]].concat();
+        assert_eq!(Marker::read(&bytes), None, "{cut}");
+    }
+}
+
+#[test]
+fn a_marker_that_does_not_say_when_it_began_is_read_still() {
+    let golden = b"\xC1\x00\x01\x00\x00\x00\x00\x00\x00\x01\x02";
+    let before = Before {
+        was_marked: true,
+        progress: 258,
+        first_seen: None,
+    };
+    assert_eq!(Marker::read(golden), Some(Marker::Ask(before)));
+    let run = b"\xC1\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00";
+    assert_eq!(Marker::read(run), Some(Marker::Run));
 }
 
 #[test]

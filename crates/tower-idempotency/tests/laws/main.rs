@@ -12,6 +12,7 @@ mod counted;
 mod derived;
 #[cfg(all(feature = "tracing", feature = "aead"))]
 mod events;
+mod first_seen;
 mod herd;
 mod hosts;
 mod keys;
