@@ -180,6 +180,11 @@ impl Ask<'_> {
         loop {
             sends += 1;
             let sent = clock.now();
+            // A claim that has begun is not cut short: a copy of it may be in doubt.
+            let pass = match &self.inner.circuit {
+                Some(circuit) if sends == 1 => Some(circuit.admit(sent)?),
+                _ => None,
+            };
             let not_after = doubt.send();
             let reply = answer(
                 clock,
@@ -187,6 +192,9 @@ impl Ask<'_> {
                 self.send(doubt.forget.nonce, not_after),
             )
             .await;
+            if let Some(pass) = &pass {
+                pass.tell(&reply, clock.now());
+            }
             let (grant, repeated) = match reply {
                 Ok(reply) => {
                     doubt.answered();

@@ -1,7 +1,9 @@
 //! Settings of a keeper.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use super::circuit::{Circuit, Limits};
 use super::desk::Desk;
 use super::{Clock, DynClaimMany, DynClaimStore, Entropy, Inner, Keeper, Place};
 use crate::{ConfigError, OsEntropy, SystemClock};
@@ -27,6 +29,7 @@ pub struct KeeperBuilder {
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
     run_on: RunOn,
+    circuit: Option<Limits>,
 }
 
 impl KeeperBuilder {
@@ -37,6 +40,7 @@ impl KeeperBuilder {
             clock: Arc::new(SystemClock),
             entropy: Arc::new(OsEntropy),
             run_on: RunOn::default(),
+            circuit: None,
         }
     }
 
@@ -61,11 +65,33 @@ impl KeeperBuilder {
         self
     }
 
+    /// A circuit breaker before the claims. After so many calls in a row that the store did not answer, or refused as
+    /// unavailable, it is not asked for the `pause`: claims fail at once ([`StoreError::Unavailable`]) instead of waiting
+    /// out their attempts one by one, and the store has time to come up. Then one claim tries for all. Renewals,
+    /// finishes and releases are never held back. Default: none, each claim asks.
+    ///
+    /// [`StoreError::Unavailable`]: crate::StoreError::Unavailable
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_claim::{Keeper, MemoryStore};
+    ///
+    /// let keeper = Keeper::builder(MemoryStore::new())
+    ///     .circuit_breaker(5, Duration::from_secs(1))
+    ///     .build()?;
+    /// # Ok::<(), tower_claim::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn circuit_breaker(mut self, failures: u32, pause: Duration) -> Self {
+        self.circuit = Some(Limits { failures, pause });
+        self
+    }
+
     /// The keeper.
     ///
     /// # Errors
     ///
-    /// [`RunOn::Task`] outside of a tokio runtime.
+    /// [`RunOn::Task`] outside of a tokio runtime; a circuit breaker of no failures or without a pause.
     pub fn build(self) -> Result<Keeper, ConfigError> {
         let place = match self.run_on {
             RunOn::Thread => Place::Thread,
@@ -76,7 +102,8 @@ impl KeeperBuilder {
                 )
             })?),
         };
-        Ok(self.assemble(place))
+        let circuit = self.circuit.map(Limits::check).transpose()?;
+        Ok(Self { circuit, ..self }.assemble(place))
     }
 
     pub(super) fn assemble(self, runs_on: Place) -> Keeper {
@@ -87,6 +114,7 @@ impl KeeperBuilder {
                 many: self.many,
                 clock: self.clock,
                 entropy: self.entropy,
+                circuit: self.circuit.map(Circuit::new),
                 runs_on,
                 starting: Mutex::new(()),
             }),

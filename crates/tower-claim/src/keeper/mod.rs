@@ -3,6 +3,7 @@
 
 mod acquire;
 mod builder;
+mod circuit;
 mod claim;
 mod cleanup;
 mod desk;
@@ -33,6 +34,7 @@ pub use finishing::{Finishing, Settled};
 pub use loss::Loss;
 pub use terms::{Renewal, Terms, TermsBuilder};
 
+use circuit::Circuit;
 use desk::Desk;
 pub(crate) use timing::Timing;
 
@@ -81,6 +83,7 @@ struct Inner {
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
     desk: Arc<Desk>,
+    circuit: Option<Circuit>,
     runs_on: Place,
     /// Held while a worker is started.
     starting: Mutex<()>,

@@ -106,11 +106,14 @@ impl IdempotencyBuilder {
         self.check_fingerprint()?;
         let meter = self.meter();
         let store = meter.watch_over(Arc::clone(&self.store), Arc::clone(&self.clock));
-        let keeper = Keeper::builder(store)
+        let mut keeper = Keeper::builder(store)
             .clock(Arc::clone(&self.clock))
             .entropy(Arc::clone(&self.entropy))
-            .run_on(self.run_on)
-            .build()?;
+            .run_on(self.run_on);
+        if let Some((failures, pause)) = self.circuit {
+            keeper = keeper.circuit_breaker(failures, pause);
+        }
+        let keeper = keeper.build()?;
         let reconcile = self
             .reconcile
             .take()

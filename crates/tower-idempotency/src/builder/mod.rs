@@ -4,6 +4,7 @@ mod build;
 mod fingerprint;
 mod keys;
 mod lapse;
+mod outage;
 mod policy;
 mod quota;
 mod responses;
@@ -90,6 +91,7 @@ pub struct IdempotencyBuilder {
     quota: Limits,
     on_busy: OnBusy,
     on_store_down: OnStoreDown,
+    circuit: Option<(u32, Duration)>,
     waits: WaitLimits,
     max_in_flight: usize,
     max_request_body: usize,
@@ -149,6 +151,7 @@ impl IdempotencyBuilder {
             quota: Limits::NONE,
             on_busy: OnBusy::Reject,
             on_store_down: OnStoreDown::Refuse,
+            circuit: None,
             waits: WaitLimits {
                 in_all: 10_000,
                 per_key: 1_000,
@@ -250,32 +253,6 @@ impl IdempotencyBuilder {
     /// What a repeat does while the first run is going. Default: [`OnBusy::Reject`].
     pub fn on_busy(mut self, on_busy: OnBusy) -> Self {
         self.on_busy = on_busy;
-        self
-    }
-
-    /// What a request with a key does when the store does not answer its claim. Default: [`OnStoreDown::Refuse`], the
-    /// layer fails closed.
-    ///
-    /// Under [`OnStoreDown::RunUnprotected`] the handler runs as if the layer were not there: without an
-    /// [`IdempotentRun`](crate::IdempotentRun), and cancelled when its caller hangs up. Its answer carries
-    /// `Idempotency-Status: unprotected`, whatever [`tell_status`](Self::tell_status) says, and is counted
-    /// ([`Counts::unprotected`](crate::Counts::unprotected)). A request that has met a run of its key already is
-    /// refused as ever, and so is one whose quota or earlier window cannot be asked for. For work that may be done
-    /// twice rather than not at all: [`build`](Self::build) refuses it with
-    /// [`LapsePolicy::Hold`](tower_claim::LapsePolicy::Hold) and with a [reconcile hook](Self::reconcile).
-    ///
-    /// ```
-    /// use tower_claim::MemoryStore;
-    /// use tower_idempotency::{IdempotencyLayer, OnStoreDown};
-    ///
-    /// let votes = IdempotencyLayer::builder(MemoryStore::new())
-    ///     .on_store_down(OnStoreDown::RunUnprotected)
-    ///     .build()?;
-    /// assert_eq!(votes.counts().unprotected, 0);
-    /// # Ok::<(), tower_claim::ConfigError>(())
-    /// ```
-    pub fn on_store_down(mut self, on_store_down: OnStoreDown) -> Self {
-        self.on_store_down = on_store_down;
         self
     }
 

@@ -135,6 +135,13 @@ impl IdempotencyBuilder {
                 "without the database there is no transaction to run in: leave it out, or `claim_inside`",
             );
         }
+        if self.circuit.is_some() {
+            return wrong(
+                "circuit_breaker",
+                "the claim is a statement in your transaction, and waits as your pool does: leave it out, or \
+                 `claim_inside`",
+            );
+        }
         Ok(())
     }
 }

@@ -1,5 +1,7 @@
 //! A store that is down, slow, or loses its answers.
 
+use std::time::Duration;
+
 use tower_claim::testing::{Fault, Operation};
 
 use crate::support::*;
@@ -127,4 +129,35 @@ async fn a_store_without_room_refuses_rather_than_forgets() {
         ask.send(&full).await.assert_replay_of(&first);
     }
     drop(service);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_hangs_costs_its_first_requests_their_wait_and_the_others_nothing() {
+    let app = App::new();
+    let layer = app
+        .builder()
+        .circuit_breaker(2, Duration::from_secs(10))
+        .build()
+        .unwrap();
+    let service = app.under(&layer);
+    let ask = post("/orders").key("k");
+    let first = ask.send(&service).await;
+    app.store
+        .faults()
+        .set(Fault::Delay(Duration::from_secs(600)));
+    for key in ["k2", "k3"] {
+        let refused = post("/orders").key(key).send(&service).await;
+        refused.assert_refused(503, "store-unavailable");
+    }
+    let begun = tokio::time::Instant::now();
+    for ask in [ask.clone(), post("/orders").key("k4")] {
+        let refused = ask.send(&service).await;
+        refused.assert_refused(503, "store-unavailable");
+        assert!(refused.retry_after().is_some());
+    }
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+    app.store.faults().set(Fault::Ok);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    ask.send(&service).await.assert_replay_of(&first);
+    assert_eq!(app.effects(), 1);
 }

@@ -131,10 +131,6 @@ fn settings() -> Vec<(&'static str, Set, Set)> {
         ("on_unique_violation", plain, |b| {
             b.on_unique_violation("orders_reference_key", |_| async { None })
         }),
-        ("claim_inside", plain, |b| b.claim_inside(NoDatabase)),
-        ("on_unique_violation", plain, |b| {
-            b.on_unique_violation("orders_reference_key", |_| async { None })
-        }),
         ("unfinished_keep", plain, |b| b.unfinished_keep(ms(60_000))),
         ("max_records_per_tenant", plain, |b| {
             b.one_tenant().max_records_per_tenant(7)
@@ -186,6 +182,7 @@ const UNSEEN: &[(&str, &str)] = &[
     ("named", "what metrics are called"),
     ("one_tenant", "allows other settings"),
     ("carry", "between the host and its handlers"),
+    ("circuit_breaker", "how soon the same refusal comes"),
     ("clock", "for tests"),
     ("entropy", "for tests"),
     ("run_on", "for tests"),

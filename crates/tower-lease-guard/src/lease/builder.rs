@@ -153,6 +153,27 @@ impl LeaseGuardBuilder {
         self
     }
 
+    /// A circuit breaker before the store: after so many claims in a row that it did not answer, requests are refused at
+    /// once (503 `store-unavailable`) for the `pause`, instead of waiting out their claims one by one; then one of them
+    /// tries for all. Leases that are held are renewed and released as ever. Default: none, each request asks. Each
+    /// process counts for itself.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_claim::MemoryStore;
+    /// use tower_lease_guard::LeaseGuardLayer;
+    ///
+    /// let layer = LeaseGuardLayer::builder(MemoryStore::new(), |req| Some(req.uri.path().to_owned()))
+    ///     .circuit_breaker(5, Duration::from_secs(1))
+    ///     .build()?;
+    /// # let _ = layer;
+    /// # Ok::<(), tower_claim::ConfigError>(())
+    /// ```
+    pub fn circuit_breaker(mut self, failures: u32, pause: Duration) -> Self {
+        self.keeper = self.keeper.circuit_breaker(failures, pause);
+        self
+    }
+
     /// Where the heartbeats run. Default: [`RunOn::Thread`].
     pub fn run_on(mut self, run_on: RunOn) -> Self {
         self.keeper = self.keeper.run_on(run_on);

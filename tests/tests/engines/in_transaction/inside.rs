@@ -211,6 +211,7 @@ async fn what_cannot_be_had_inside_is_refused_when_built() {
             inside().on_store_down(OnStoreDown::RunUnprotected),
             "on_store_down",
         ),
+        (inside().circuit_breaker(5, SECOND), "circuit_breaker"),
         (inside().on_lapse(LapsePolicy::Hold), "claim_inside"),
         (
             inside()

@@ -1,6 +1,7 @@
 //! The keeper against a store that follows a script, in paused time.
 
 mod beats;
+mod breaker;
 mod claims;
 mod drops;
 mod ends;
