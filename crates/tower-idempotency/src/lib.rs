@@ -165,7 +165,7 @@ pub use body::{BoxError, CutOff, RequestBody, ResponseBody, UploadError};
 pub use builder::IdempotencyBuilder;
 pub use client::{
     CallError, CallFuture, Cloned, ClonedBy, IdempotencyKey, IdempotencyKeyBuilder,
-    IdempotencyKeyLayer, LogicalCall, NoRepeat, RepeatBody,
+    IdempotencyKeyLayer, LogicalCall, NoRepeat, ReadBody, ReadFirst, RepeatBody,
 };
 pub use counts::Counts;
 pub use existing::ExistingRow;

@@ -162,18 +162,18 @@ impl Whole {
         Self { chunks, trailers }
     }
 
-    pub(super) fn next(&mut self) -> Option<Frame<Bytes>> {
+    pub(crate) fn next(&mut self) -> Option<Frame<Bytes>> {
         match self.chunks.pop_front() {
             Some(chunk) => Some(Frame::data(chunk)),
             None => self.trailers.take().map(Frame::trailers),
         }
     }
 
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.chunks.is_empty() && self.trailers.is_none()
     }
 
-    pub(super) fn size_hint(&self) -> SizeHint {
+    pub(crate) fn size_hint(&self) -> SizeHint {
         let length = self.chunks.iter().map(|c| c.len() as u64).sum();
         if self.trailers.is_none() {
             return SizeHint::with_exact(length);

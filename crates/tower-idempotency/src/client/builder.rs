@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, Method};
+use http_body::Body;
 use tower_claim::http::Gate;
 use tower_claim::{Clock, ConfigError, Entropy, OsEntropy, SystemClock};
 
 use super::call::Form;
 use super::layer::{IdempotencyKeyLayer, Settings};
-use super::repeat::{Cloned, ClonedBy, NoRepeat};
+use super::read::ReadBody;
+use super::repeat::{Cloned, ClonedBy, NoRepeat, ReadFirst};
 
 /// `Idempotency-Key`.
 const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
@@ -101,6 +103,7 @@ impl<C> IdempotencyKeyBuilder<C> {
     /// over is dropped unread. Waiting, it holds no connection. Default: no; a 409 is an answer like any other.
     ///
     /// A body must be sent again then. This clones it before it is sent; for bodies that are not `Clone` see
+    /// [`wait_for_outcome_read`](Self::wait_for_outcome_read) and
     /// [`wait_for_outcome_by`](Self::wait_for_outcome_by).
     pub fn wait_for_outcome(self, limit: Duration) -> IdempotencyKeyBuilder<Cloned> {
         self.waiting(limit, Cloned)
@@ -132,6 +135,38 @@ impl<C> IdempotencyKeyBuilder<C> {
         F: Fn(&B) -> Option<B> + Clone + Send + Sync + 'static,
     {
         self.waiting(limit, ClonedBy(clone))
+    }
+
+    /// The same for bodies that cannot be cloned, such as a tonic channel's: it is read to its end before the call is
+    /// sent, up to so many bytes, and each attempt's body is made of what was read, trailers included. One that is
+    /// longer is sent once, what was read of it and then the rest as it comes; one that breaks off fails as it would
+    /// have.
+    ///
+    /// A call whose requests depend on its answers would wait for itself: leave calls that stream out, by the
+    /// [`gate`](Self::gate).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use axum::body::Body; // over a tonic channel: `tonic::body::Body`
+    /// use tower_idempotency::IdempotencyKeyLayer;
+    ///
+    /// let keys = IdempotencyKeyLayer::builder()
+    ///     .wait_for_outcome_read(Duration::from_secs(20), 64 * 1024, Body::new)
+    ///     .build()?;
+    /// # let _ = keys;
+    /// # Ok::<(), tower_claim::ConfigError>(())
+    /// ```
+    pub fn wait_for_outcome_read<B, F>(
+        self,
+        limit: Duration,
+        at_most: usize,
+        make: F,
+    ) -> IdempotencyKeyBuilder<ReadFirst<F>>
+    where
+        B: Body,
+        F: Fn(ReadBody<B>) -> B + Clone + Send + Sync + 'static,
+    {
+        self.waiting(limit, ReadFirst { at_most, make })
     }
 
     fn waiting<D>(self, limit: Duration, repeat: D) -> IdempotencyKeyBuilder<D> {

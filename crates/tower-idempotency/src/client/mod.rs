@@ -6,6 +6,7 @@ mod call;
 mod error;
 mod future;
 mod layer;
+mod read;
 mod repeat;
 mod service;
 
@@ -14,5 +15,6 @@ pub use call::LogicalCall;
 pub use error::CallError;
 pub use future::CallFuture;
 pub use layer::IdempotencyKeyLayer;
-pub use repeat::{Cloned, ClonedBy, NoRepeat, RepeatBody};
+pub use read::ReadBody;
+pub use repeat::{Cloned, ClonedBy, NoRepeat, ReadFirst, RepeatBody};
 pub use service::IdempotencyKey;

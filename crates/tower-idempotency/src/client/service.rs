@@ -72,11 +72,7 @@ where
         {
             return CallFuture::expired(age);
         }
-        let again = self.settings.wait.and_then(|wait| {
-            let again = self.repeat.repeat(&body)?;
-            Some((wait, again))
-        });
-        let Some((wait, again)) = again else {
+        let Some(wait) = self.settings.wait else {
             return CallFuture::once(self.inner.call(Request::from_parts(parts, body)));
         };
         // The service that was polled ready goes into the call, a fresh clone takes its place: the clone has not
@@ -90,7 +86,7 @@ where
             parts,
             until: now + wait,
         };
-        CallFuture::waiting(Box::pin(attempts.run(body, again)))
+        CallFuture::waiting(Box::pin(attempts.run(body)))
     }
 }
 
@@ -122,16 +118,16 @@ struct Attempts<S, C> {
 }
 
 impl<S, C> Attempts<S, C> {
-    async fn run<B, R>(mut self, mut body: B, again: B) -> Result<Response<R>, CallError<S::Error>>
+    async fn run<B, R>(mut self, body: B) -> Result<Response<R>, CallError<S::Error>>
     where
         S: Service<Request<B>, Response = Response<R>>,
         C: RepeatBody<B>,
     {
-        let mut next = Some(again);
+        let (mut body, source) = self.repeat.begin(body).await;
         loop {
             let request = Request::from_parts(self.parts.clone(), body);
             let response = self.service.call(request).await.map_err(CallError::Inner)?;
-            let (Some(after), Some(again)) = (come_back_after(&response), next.take()) else {
+            let (Some(after), Some(source)) = (come_back_after(&response), &source) else {
                 return Ok(response);
             };
             let clock = &self.settings.clock;
@@ -143,12 +139,14 @@ impl<S, C> Attempts<S, C> {
             if at > self.until || too_old {
                 return Ok(response);
             }
+            let Some(again) = self.repeat.again(source) else {
+                return Ok(response);
+            };
             drop(response);
             clock.sleep_until(at).await;
             poll_fn(|cx| self.service.poll_ready(cx))
                 .await
                 .map_err(CallError::Inner)?;
-            next = self.repeat.repeat(&again);
             body = again;
         }
     }

@@ -9,7 +9,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::{self, BoxFuture};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full};
+use http_body::Frame;
+use http_body_util::{BodyExt, Full, StreamBody};
 use tower::retry::{Policy, Retry, RetryLayer};
 use tower::{Layer, Service, ServiceBuilder, ServiceExt};
 use tower_claim::http::KeySyntax;
@@ -388,40 +389,153 @@ async fn over_a_socket_a_retry_is_given_the_first_answer() {
     );
 }
 
-/// The shape of a tonic channel: its own body type, a boxed future, an error of its own.
-#[tokio::test(start_paused = true)]
-async fn a_channel_like_tonics_is_served() {
-    #[derive(Clone)]
-    struct Channel(Server);
+/// The shape of a tonic channel: a body that cannot be cloned, a boxed future, an error of its own. It keeps what it is
+/// sent: each attempt's frames, its trailers, and how it broke off.
+#[derive(Clone)]
+struct Channel {
+    server: Server,
+    sent: Arc<Mutex<Vec<Answer>>>,
+}
 
-    impl Service<Request<Body>> for Channel {
-        type Response = Response<Body>;
-        type Error = tower::BoxError;
-        type Future = BoxFuture<'static, Result<Response<Body>, tower::BoxError>>;
-
-        fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), tower::BoxError>> {
-            Service::poll_ready(&mut self.0, cx).map_err(Into::into)
-        }
-
-        fn call(&mut self, request: Request<Body>) -> Self::Future {
-            let call = self.0.call(request.map(|_| Full::from("x")));
-            Box::pin(async move { Ok(call.await?.map(body_of)) })
+impl Channel {
+    fn answering(answers: impl IntoIterator<Item = Response<Bytes>>) -> Self {
+        Self {
+            server: Server::answering(answers),
+            sent: Arc::default(),
         }
     }
 
+    /// What was sent: the bodies, `None` of one that broke off.
+    fn bodies(&self) -> Vec<Option<String>> {
+        let sent = self.sent.lock().unwrap();
+        let text = |sent: &Answer| sent.body.is_ok().then(|| sent.text().to_owned());
+        sent.iter().map(text).collect()
+    }
+}
+
+impl Service<Request<Body>> for Channel {
+    type Response = Response<Body>;
+    type Error = tower::BoxError;
+    type Future = BoxFuture<'static, Result<Response<Body>, tower::BoxError>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), tower::BoxError>> {
+        Service::poll_ready(&mut self.server, cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let (parts, body) = request.into_parts();
+        let call = self
+            .server
+            .call(Request::from_parts(parts, Full::from("x")));
+        let sent = Arc::clone(&self.sent);
+        Box::pin(async move {
+            let body = read(Response::new(body)).await;
+            sent.lock().unwrap().push(body);
+            Ok(call.await?.map(body_of))
+        })
+    }
+}
+
+/// What is going, told in the way of gRPC.
+fn aborted() -> Response<Bytes> {
     let mut aborted = status(200);
     let headers = aborted.headers_mut();
     headers.insert("grpc-status", "10".parse().unwrap());
     headers.insert("retry-after", "1".parse().unwrap());
-    let server = Server::answering([aborted]);
-    let layer = paused()
-        .wait_for_outcome_by(ms(10_000), |_: &Body| Some(body_of("x")))
-        .build()
+    aborted
+}
+
+/// The message of a call, in two frames of unknown length, and what comes behind them.
+fn message(end: Result<Frame<Bytes>, io::Error>) -> Request<Body> {
+    let data = |text: &'static str| Ok(Frame::data(Bytes::from(text)));
+    let frames = futures_util::stream::iter([data("one "), data("coffee"), end]);
+    let body = BodyExt::boxed_unsync(StreamBody::new(frames));
+    Request::post("/shop.Shop/Order").body(body).unwrap()
+}
+
+fn sum() -> Frame<Bytes> {
+    let mut trailers = HeaderMap::new();
+    trailers.insert("x-sum", "7".parse().unwrap());
+    Frame::trailers(trailers)
+}
+
+fn reading(
+    at_most: usize,
+    channel: &Channel,
+) -> impl Service<Request<Body>, Response = Response<Body>, Error = CallError<tower::BoxError>> + use<>
+{
+    let layer = paused().wait_for_outcome_read(ms(10_000), at_most, BodyExt::boxed_unsync);
+    layer.build().unwrap().layer(channel.clone())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_cannot_be_cloned_is_read_and_sent_again_whole() {
+    let channel = Channel::answering([aborted(), aborted()]);
+    let client = reading(10, &channel);
+    let answer = client.oneshot(message(Ok(sum()))).await.unwrap();
+    assert_eq!(answer.status(), 201);
+    channel.server.one_key(3);
+    assert_eq!(
+        channel.bodies(),
+        [(); 3].map(|()| Some("one coffee".to_owned()))
+    );
+    for sent in &*channel.sent.lock().unwrap() {
+        assert_eq!(sent.trailers.as_ref().unwrap()["x-sum"], "7");
+    }
+}
+
+/// What was read of it goes first.
+#[tokio::test(start_paused = true)]
+async fn a_body_over_the_bound_is_sent_once_and_whole() {
+    for at_most in [0, 3, 4, 9] {
+        let channel = Channel::answering([aborted(), aborted()]);
+        let client = reading(at_most, &channel);
+        let answer = client.oneshot(message(Ok(sum()))).await.unwrap();
+        assert_eq!(answer.headers()["grpc-status"], "10", "as it was answered");
+        channel.server.one_key(1);
+        assert_eq!(channel.bodies(), [Some("one coffee".to_owned())]);
+        let sent = channel.sent.lock().unwrap();
+        assert_eq!(sent[0].trailers.as_ref().unwrap()["x-sum"], "7");
+    }
+    // One that says how long it is is not even read.
+    let channel = Channel::answering([aborted(), aborted()]);
+    let long = Request::post("/shop.Shop/Order").body(body_of("one coffee"));
+    let answer = reading(9, &channel).oneshot(long.unwrap()).await.unwrap();
+    assert_eq!(answer.headers()["grpc-status"], "10");
+    assert_eq!(channel.bodies(), [Some("one coffee".to_owned())]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_breaks_off_does_so_for_the_server_and_is_sent_once() {
+    for at_most in [3, 100] {
+        let channel = Channel::answering([aborted(), aborted()]);
+        let broken = message(Err(io::Error::other("the disk is gone")));
+        let answer = reading(at_most, &channel).oneshot(broken).await.unwrap();
+        assert_eq!(answer.headers()["grpc-status"], "10");
+        let sent = channel.sent.lock().unwrap();
+        assert_eq!(sent.len(), 1);
+        assert_eq!(sent[0].body, Err("the disk is gone".to_owned()));
+    }
+}
+
+/// The length that a body tells decides of its framing.
+#[tokio::test(start_paused = true)]
+async fn a_body_that_was_read_tells_its_length_where_it_did_before() {
+    let hints: Arc<Mutex<Vec<_>>> = Arc::default();
+    let seen = Arc::clone(&hints);
+    let wire = tower::service_fn(move |request: Request<Body>| {
+        seen.lock()
+            .unwrap()
+            .push(http_body::Body::size_hint(request.body()).exact());
+        future::ready(Ok::<_, io::Error>(status(201).map(body_of)))
+    });
+    let layer = paused().wait_for_outcome_read(ms(10_000), 100, BodyExt::boxed_unsync);
+    let client = layer.build().unwrap().layer(wire);
+    let told = Request::post("/").body(body_of("one coffee")).unwrap();
+    client.clone().oneshot(told).await.unwrap();
+    client
+        .oneshot(message(Ok(Frame::data("!".into()))))
+        .await
         .unwrap();
-    let client = layer.layer(Channel(server.clone()));
-    let request = Request::post("/shop.Shop/Order")
-        .body(body_of("x"))
-        .unwrap();
-    assert_eq!(client.oneshot(request).await.unwrap().status(), 201);
-    server.one_key(2);
+    assert_eq!(*hints.lock().unwrap(), [Some(10), None]);
 }
