@@ -16,9 +16,10 @@ use http::request;
 use http::response::Parts;
 use tower_claim::transaction::UniqueViolation;
 
-use crate::keep::{by_head, refuses};
+use crate::keep::{at_the_end, by_head, refuses};
+use crate::made::MadeAnswer;
 use crate::open::OpenRun;
-use crate::outcome::{NoEffect, Outcome, Verdict};
+use crate::outcome::{NoEffect, Outcome};
 use crate::reconcile::keep_made;
 use crate::reply::Reply;
 use crate::run::IdempotentRun;
@@ -125,7 +126,7 @@ pub(crate) enum Made {
     /// An outcome, or what is told instead of it.
     Kept(Reply),
     /// No outcome, by the layer's rules.
-    NotKept(Response<Bytes>),
+    NotKept(MadeAnswer),
 }
 
 /// The answer in the place of a handler's that failed by a unique index; `None` where the handler's own counts. What
@@ -167,15 +168,14 @@ pub(crate) async fn answer(open: &OpenRun, said: &Parts) -> Option<Made> {
             return None;
         }
     };
-    let (parts, body) = response.into_parts();
-    let verdict = by_head(open, &parts);
-    let response = Response::from_parts(parts, body);
-    if verdict == Verdict::Now(Outcome::Release) {
+    let made = MadeAnswer::of(response, open.responder.is_grpc());
+    let verdict = by_head(open, &made.head);
+    if at_the_end(verdict, open, made.trailers.as_ref()) == Outcome::Release {
         // The hook could not tell, and says so in words of its own: who repeats the request asks again.
         open.release().await;
-        return Some(Made::NotKept(response));
+        return Some(Made::NotKept(made));
     }
-    Some(Made::Kept(match keep_made(open, response).await {
+    Some(Made::Kept(match keep_made(open, made).await {
         Ok(kept) => Reply::Existing(kept),
         Err(instead) => instead,
     }))

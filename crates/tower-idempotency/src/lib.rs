@@ -133,6 +133,7 @@ mod keep;
 mod known;
 mod layer;
 mod lookup;
+mod made;
 mod open;
 mod operator;
 mod order;

@@ -19,8 +19,9 @@ use http::request::Parts;
 use tower_claim::store::{Resolution, Value};
 use tower_claim::{Code, DynClaimAdmin, Refusal, StoreError, Terms, Token};
 
+use crate::made::MadeAnswer;
 use crate::open::OpenRun;
-use crate::record::{self, Before, Head, KeptResponse, Marker};
+use crate::record::{Before, KeptResponse, Marker};
 use crate::reply::Reply;
 use crate::run::IdempotentRun;
 use crate::shown;
@@ -31,7 +32,8 @@ use crate::way::Way;
 pub enum Reconciled {
     /// Nothing happened, and nothing will: the handler runs.
     RunAgain,
-    /// The work was done: this is its answer, to be kept and replayed.
+    /// The work was done: this is its answer, to be kept and replayed. Of a gRPC call: its message as it is sent (five
+    /// bytes before it), or nothing, and `grpc-status` in the head; behind a message it is sent as a trailer.
     Done(Response<Bytes>),
     /// Nobody can tell. The outcome stays unknown until an [`Operator`](crate::Operator) resolves it, or its unfinished
     /// keep has passed; the hook is not asked again.
@@ -214,7 +216,8 @@ pub(crate) async fn ask(open: &OpenRun, lapsed: LapsedRun) -> Option<Reply> {
 }
 
 async fn done(open: &OpenRun, response: Response<Bytes>) -> Reply {
-    match keep_made(open, response).await {
+    let made = MadeAnswer::of(response, open.responder.is_grpc());
+    match keep_made(open, made).await {
         Ok(kept) => {
             open.shared.counters.reconciled.add_of(open.name());
             Reply::Reconciled(kept)
@@ -223,25 +226,16 @@ async fn done(open: &OpenRun, response: Response<Bytes>) -> Reply {
     }
 }
 
-/// Keeps an answer that a hook of the user's has made; as repeats will see it, or what is to be told instead.
-pub(crate) async fn keep_made(
-    open: &OpenRun,
-    response: Response<Bytes>,
-) -> Result<KeptResponse, Reply> {
-    let (parts, body) = response.into_parts();
-    let head: Head = open.head(&parts);
-    let record = head.with_body([&body].into_iter(), None, &open.shared.headers);
-    // As the next repeat will see it.
-    let told = record::decode(&record.bytes);
-    let settled = if body.len() > open.shared.max_response_body {
-        open.finish(open.head(&parts).alone()).await
-    } else {
-        open.finish(record).await
-    };
-    match (open.instead(settled).await, told) {
-        (None, Ok(kept)) => Ok(kept),
-        (Some(instead), _) => Err(instead),
-        (None, Err(_)) => Err(open.after_loss().await),
+/// Keeps an answer that a hook of the user's has made; as its caller is told it, or what is told instead. The caller
+/// is who it was made for: it hears what a repeat will, and beside that what is redacted before it is kept.
+pub(crate) async fn keep_made(open: &OpenRun, made: MadeAnswer) -> Result<KeptResponse, Reply> {
+    let record = open.shared.record_of(&made, open.first_seen);
+    let settled = open.finish(record).await;
+    match open.instead(settled).await {
+        Some(instead) => Err(instead),
+        None => Ok(made
+            .selected(&open.shared.headers)
+            .into_kept(Some(open.first_seen))),
     }
 }
 

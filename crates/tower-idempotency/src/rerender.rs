@@ -11,8 +11,10 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::request::Parts;
 use http::{HeaderMap, Response, StatusCode};
+use tower_claim::http::is_grpc;
 
 use crate::counts::Counters;
+use crate::made::MadeAnswer;
 use crate::record::KeptResponse;
 use crate::reply::Reply;
 use crate::shared::Shared;
@@ -74,6 +76,7 @@ impl OnNotKept {
 
     async fn render(&self, parts: Parts, head: Option<KeptResponse>, counters: &Counters) -> Reply {
         let first_seen = head.as_ref().and_then(|head| head.first_seen);
+        let to_grpc = is_grpc(&parts.headers);
         let not_kept = NotKept { parts, head };
         let hook = &self.0;
         let asked = AssertUnwindSafe(async move { hook(not_kept).await }).catch_unwind();
@@ -86,15 +89,7 @@ impl OnNotKept {
             }
         };
         counters.rendered.add();
-        let (parts, body) = response.into_parts();
-        Reply::Rendered(KeptResponse {
-            status: parts.status,
-            headers: parts.headers,
-            body,
-            trailers: None,
-            first_seen,
-            is_whole: true,
-        })
+        Reply::Rendered(MadeAnswer::of(response, to_grpc).into_kept(first_seen))
     }
 }
 

@@ -28,7 +28,7 @@ fn judged<T>(judge: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(judge)).ok()
 }
 
-pub(super) fn at_the_end(
+pub(crate) fn at_the_end(
     verdict: Verdict,
     open: &OpenRun,
     trailers: Option<&HeaderMap>,

@@ -21,17 +21,17 @@ use tokio::sync::oneshot;
 use tower_claim::Renewal;
 use tower_claim::http::ResponseEnd;
 
-use crate::body::{Fed, Feed, ResponseBody, Whole};
+use crate::body::{Fed, Feed, ResponseBody};
 use crate::execute::Answer;
 use crate::existing::{self, Made};
 use crate::open::{OpenRun, Settled};
 use crate::outcome::{Outcome, Verdict};
 use crate::record::Head;
 use end::{Broken, End, next_frame};
-use judge::{at_the_end, is_no_outcome, is_refusal, takes_back_its_word};
+use judge::{is_no_outcome, is_refusal, takes_back_its_word};
 use tape::Tape;
 
-pub(crate) use judge::{by_head, refuses};
+pub(crate) use judge::{at_the_end, by_head, refuses};
 
 /// Settles the run by its response, and sends that.
 pub(crate) async fn settle<R, E>(
@@ -51,9 +51,7 @@ pub(crate) async fn settle<R, E>(
     {
         let sent = match made {
             Made::Kept(reply) => open.responder.respond(reply),
-            Made::NotKept(response) => {
-                response.map(|body| ResponseBody::whole(Whole::of(body, None)))
-            }
+            Made::NotKept(made) => made.into_response(),
         };
         let _ = answer.send(Ok(sent));
         return;

@@ -6,7 +6,8 @@ use tower_claim::StoreError;
 use tower_claim::store::{Resolution, Resolved, Value};
 
 use super::{Operator, UnknownOutcome};
-use crate::record::{Head, Marker};
+use crate::made::MadeAnswer;
+use crate::record::Marker;
 
 /// What an operator says of an unknown outcome.
 pub(super) enum Word {
@@ -26,7 +27,12 @@ impl Operator {
     /// The work was done, and this is its answer: it is kept for the layer's retention, under the layer's rules for
     /// headers, redacted and sealed like any other, and replayed. Behind a marker, of an outcome that
     /// [waits for its hook](UnknownOutcome::waits_for_hook), no longer than that: until it is
-    /// [forgotten](UnknownOutcome::forgotten_in).
+    /// [forgotten](UnknownOutcome::forgotten_in). Of one over
+    /// [`max_response_body`](crate::IdempotencyBuilder::max_response_body) the head is kept, and repeats are told that
+    /// the work is done.
+    ///
+    /// Of a gRPC call: its message as it is sent (five bytes before it), or nothing, content type `application/grpc`, and
+    /// `grpc-status` in the head; behind a message it is replayed as a trailer.
     ///
     /// # Errors
     ///
@@ -40,17 +46,10 @@ impl Operator {
         outcome: &UnknownOutcome,
         response: Response<Bytes>,
     ) -> Result<Resolved, StoreError> {
-        let (parts, body) = response.into_parts();
-        let rules = &self.shared.headers;
+        let made = MadeAnswer::of(response, false);
         let now = self.shared.clock().unix_time();
         let began = outcome.since.max(outcome.last_beat);
-        let head = Head::new(
-            parts.status,
-            &parts.headers,
-            rules,
-            now.saturating_sub(began),
-        );
-        let record = head.with_body([&body].into_iter(), None, rules);
+        let record = self.shared.record_of(&made, now.saturating_sub(began));
         let at = if outcome.waits_for_hook {
             outcome.asked_at()
         } else {
