@@ -1,12 +1,14 @@
 //! The bodies of this layer, and how they are read.
 
 mod check;
+mod held;
 mod read;
 mod request;
 mod response;
 
 pub use check::UploadError;
 pub(crate) use check::{Check, UploadFailed};
+pub(crate) use held::{Ended, Held, Holder};
 pub(crate) use read::{ReadError, read_request, read_to_the_end};
 pub use request::RequestBody;
 pub(crate) use request::Whole;

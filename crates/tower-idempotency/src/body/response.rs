@@ -12,6 +12,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use super::held::Held;
 use super::request::Whole;
 
 pin_project! {
@@ -40,6 +41,9 @@ pin_project! {
         Rest {
             body: Pin<Box<R>>,
         },
+        Held {
+            held: Held<R>,
+        },
     }
 }
 
@@ -61,6 +65,8 @@ pub(crate) enum Fed<R: Body> {
     Panicked(Box<dyn Any + Send>),
     /// Nothing is kept from here on: the caller reads the rest at its own speed.
     Rest(Pin<Box<R>>),
+    /// The same, but for the end.
+    Held(Held<R>),
 }
 
 /// The sending side. Dropped without a word about the end, it leaves a body that breaks off.
@@ -83,6 +89,14 @@ impl<R: Body> ResponseBody<R> {
         let (feed, receiver) = unbounded_channel();
         let inner = Inner::Fed { feed: receiver };
         (feed, Self { inner })
+    }
+}
+
+impl<R: Body> Inner<R> {
+    fn over() -> Self {
+        Self::Whole {
+            whole: Whole::default(),
+        }
     }
 }
 
@@ -121,6 +135,13 @@ where
             Projected::Pass { body } => return body.poll_frame(cx).map(own),
             Projected::Whole { whole } => return Poll::Ready(whole.next().map(Ok)),
             Projected::Rest { body } => return body.as_mut().poll_frame(cx).map(own),
+            Projected::Held { held } => {
+                let frame = ready!(held.poll_frame(cx));
+                if held.is_over() {
+                    self.project().inner.set(Inner::over());
+                }
+                return Poll::Ready(frame);
+            }
             Projected::Fed { feed } => ready!(feed.poll_recv(cx)),
         };
         let last = match fed {
@@ -130,14 +151,16 @@ where
                 self.as_mut().project().inner.set(Inner::Rest { body });
                 return self.poll_frame(cx);
             }
+            Some(Fed::Held(held)) => {
+                self.as_mut().project().inner.set(Inner::Held { held });
+                return self.poll_frame(cx);
+            }
             Some(Fed::Last(frame)) => Some(Ok(frame)),
             Some(Fed::Over) => None,
             Some(Fed::Failed(error)) => Some(Err(error.into())),
             Some(Fed::Superseded) | None => Some(Err(CutOff.into())),
         };
-        self.project().inner.set(Inner::Whole {
-            whole: Whole::default(),
-        });
+        self.project().inner.set(Inner::over());
         Poll::Ready(last)
     }
 
@@ -145,7 +168,7 @@ where
         match &self.inner {
             Inner::Pass { body } => body.is_end_stream(),
             Inner::Whole { whole } => whole.is_over(),
-            Inner::Fed { .. } => false,
+            Inner::Fed { .. } | Inner::Held { .. } => false,
             Inner::Rest { body } => body.is_end_stream(),
         }
     }
@@ -154,7 +177,7 @@ where
         match &self.inner {
             Inner::Pass { body } => body.size_hint(),
             Inner::Whole { whole } => whole.size_hint(),
-            Inner::Fed { .. } => SizeHint::new(),
+            Inner::Fed { .. } | Inner::Held { .. } => SizeHint::new(),
             Inner::Rest { body } => body.size_hint(),
         }
     }
@@ -173,6 +196,7 @@ impl<R: Body> fmt::Debug for ResponseBody<R> {
             Inner::Whole { .. } => "ResponseBody::Whole",
             Inner::Fed { .. } => "ResponseBody::Fed",
             Inner::Rest { .. } => "ResponseBody::Rest",
+            Inner::Held { .. } => "ResponseBody::Held",
         })
     }
 }

@@ -3,32 +3,36 @@
 //! The record is kept *before* the last byte leaves, so that who repeats a request right after its answer
 //! is replayed it. A response of known length up to the cap is collected first; one of unknown length
 //! streams through while it is kept, and only its end is held back. Over the cap the outcome is kept without
-//! its response, as soon as that is known.
+//! its response, as soon as that is known: by the head, but for gRPC, whose [end](pass_on) tells.
 
 mod end;
 mod judge;
+mod pass_on;
+mod stream;
 mod tape;
 
 use std::future::Future;
-use std::pin::Pin;
 
 use bytes::Bytes;
-use http::Response;
 use http::header::CONTENT_LENGTH;
 use http::response::Parts;
+use http::{HeaderMap, Response};
 use http_body::{Body, Frame};
 use tokio::sync::oneshot;
 use tower_claim::Renewal;
 use tower_claim::http::ResponseEnd;
 
-use crate::body::{Fed, Feed, ResponseBody};
+use crate::body::{Fed, ResponseBody};
 use crate::execute::Answer;
 use crate::existing::{self, Made};
 use crate::open::{OpenRun, Settled};
 use crate::outcome::{Outcome, Verdict};
 use crate::record::Head;
+use crate::run::IdempotentRun;
 use end::{Broken, End, next_frame};
 use judge::{is_no_outcome, is_refusal, takes_back_its_word};
+use pass_on::pass_on;
+use stream::stream;
 use tape::Tape;
 
 pub(crate) use judge::{at_the_end, by_head, refuses};
@@ -76,6 +80,12 @@ pub(crate) async fn settle<R, E>(
     }
     let head = open.head(&parts);
     let is_too_big = length.is_some_and(|length| length > open.shared.max_response_body as u64);
+    if is_too_big && verdict == Verdict::InTrailers {
+        let (feed, fed) = ResponseBody::fed();
+        let _ = answer.send(Ok(Response::from_parts(parts, fed)));
+        pass_on(&open, head, Box::pin(body), &feed).await;
+        return;
+    }
     if is_too_big || verdict == Verdict::Now(Outcome::Tombstone) {
         // Known before it is sent: kept without its body, which is then sent untouched.
         let settled = open.finish(head.alone()).await;
@@ -90,12 +100,11 @@ pub(crate) async fn settle<R, E>(
     if length.is_some() || open.is_in_transaction() {
         let response = Response::from_parts(parts, body);
         let length = length.unwrap_or(u64::MAX);
-        let sent = collect(&open, verdict, head, tape, response, length).await;
-        let _ = answer.send(Ok(sent));
+        collect(&open, verdict, head, tape, response, length, answer).await;
     } else {
         let (feed, fed) = ResponseBody::fed();
         let _ = answer.send(Ok(Response::from_parts(parts, fed)));
-        stream(&open, verdict, head, tape, Box::pin(body), &feed).await;
+        stream(&open, verdict, head, tape, Box::pin(body), &feed, true).await;
     }
 }
 
@@ -107,15 +116,15 @@ fn known_length(head: &Parts, body: &impl Body) -> Option<u64> {
 }
 
 /// Of known length: first the body, then the record, then the answer.
-async fn collect<R>(
+async fn collect<R, E>(
     open: &OpenRun,
     verdict: Verdict,
     head: Head,
     mut tape: Tape,
     response: Response<R>,
     length: u64,
-) -> Response<ResponseBody<R>>
-where
+    answer: oneshot::Sender<Answer<R, E>>,
+) where
     R: Body<Data = Bytes>,
 {
     let (parts, body) = response.into_parts();
@@ -139,9 +148,24 @@ where
             Some(Err(broken)) => break End::Broken(broken),
         }
     };
+    let end = match end {
+        End::Over(frame) if verdict == Verdict::InTrailers => {
+            let (feed, fed) = tape.into_fed();
+            let _ = answer.send(Ok(Response::from_parts(parts, fed)));
+            let _ = feed.send(Fed::Frame(frame));
+            return pass_on(open, head, body, &feed).await;
+        }
+        End::Outlasted if verdict == Verdict::InTrailers => {
+            let (feed, fed) = tape.to_fed();
+            let _ = answer.send(Ok(Response::from_parts(parts, fed)));
+            return stream(open, verdict, head, tape, body, &feed, false).await;
+        }
+        end => end,
+    };
     let (settled, body) = match end {
         End::Whole => {
-            let settled = settle_whole(open, verdict, head, &tape).await;
+            let trailers = tape.trailers.as_ref();
+            let settled = settle_whole(open, verdict, head, Some(&tape), trailers).await;
             (settled, ResponseBody::whole(tape.into_whole()))
         }
         End::Short => {
@@ -173,62 +197,11 @@ where
             (settled, fed)
         }
     };
-    match open.instead(settled).await {
+    let sent = match open.instead(settled).await {
         None => Response::from_parts(parts, body),
         Some(reply) => open.responder.respond(reply),
-    }
-}
-
-/// Of unknown length: each frame goes out as it comes, the end after the record.
-///
-/// The head is out already: when another run took over meanwhile, the body is cut off. It must not look
-/// whole beside the other run's answer.
-async fn stream<R>(
-    open: &OpenRun,
-    verdict: Verdict,
-    head: Head,
-    mut tape: Tape,
-    mut body: Pin<Box<R>>,
-    feed: &Feed<R>,
-) where
-    R: Body<Data = Bytes>,
-{
-    let (settled, rest) = loop {
-        let Some(frame) = before_the_claim_ends(open, next_frame(&mut body)).await else {
-            break (finish_alone(open, head).await, vec![Fed::Rest(body)]);
-        };
-        match frame {
-            None => {
-                let settled = settle_whole(open, verdict, head, &tape).await;
-                break (settled, vec![Fed::Over]);
-            }
-            Some(Err(broken)) => {
-                // Broken off all the same, whatever became of the claim.
-                give_back(open, broken.is_panic()).await;
-                break (Settled::Stands, vec![broken.into_fed()]);
-            }
-            Some(Ok(frame)) => match tape.keep(frame) {
-                Err(over) => {
-                    let settled = finish_alone(open, head).await;
-                    break (settled, vec![Fed::Frame(over), Fed::Rest(body)]);
-                }
-                Ok(frame) if frame.is_trailers() || body.is_end_stream() => {
-                    let settled = settle_whole(open, verdict, head, &tape).await;
-                    break (settled, vec![Fed::Last(frame)]);
-                }
-                Ok(frame) => {
-                    let _ = feed.send(Fed::Frame(frame));
-                }
-            },
-        }
     };
-    let rest = match settled {
-        Settled::Stands => rest,
-        _ => vec![Fed::Superseded],
-    };
-    for fed in rest {
-        let _ = feed.send(fed);
-    }
+    let _ = answer.send(Ok(sent));
 }
 
 /// The next frame; `None` when the claim ends before it comes, after `max_hold` at the latest. The handler has
@@ -241,27 +214,37 @@ async fn before_the_claim_ends<T>(open: &OpenRun, frame: impl Future<Output = T>
         // Made when the frame is not there at once.
         _ = async { open.run.lost().await } => return None,
     };
-    if let Renewal::Progress { .. } = open.shared.terms.renewal() {
-        open.run.touch();
-    }
+    is_going_on(&open.run, open.shared.terms.renewal());
     Some(frame)
 }
 
-/// The response is there, to its end.
-async fn settle_whole(open: &OpenRun, verdict: Verdict, head: Head, tape: &Tape) -> Settled {
-    let trailers = tape.trailers.as_ref();
+/// A frame is a sign of life, where the claim needs one.
+fn is_going_on(run: &IdempotentRun, renewal: Renewal) {
+    if let Renewal::Progress { .. } = renewal {
+        run.touch();
+    }
+}
+
+/// The response is there, to its end; what was kept of it, if it is to be.
+async fn settle_whole(
+    open: &OpenRun,
+    verdict: Verdict,
+    head: Head,
+    tape: Option<&Tape>,
+    trailers: Option<&HeaderMap>,
+) -> Settled {
     // However much of it is kept.
     if trailers.is_some_and(is_refusal) {
         open.roll_back().await;
     }
-    match at_the_end(verdict, open, trailers) {
-        Outcome::Keep => {
+    match (at_the_end(verdict, open, trailers), tape) {
+        (Outcome::Keep, Some(tape)) => {
             let rules = &open.shared.headers;
             let record = head.with_body(tape.chunks.iter(), trailers, rules);
             open.finish(record).await
         }
-        Outcome::Tombstone => open.finish(head.alone()).await,
-        Outcome::Release => open.release().await,
+        (Outcome::Keep | Outcome::Tombstone, _) => open.finish(head.alone()).await,
+        (Outcome::Release, _) => open.release().await,
     }
 }
 

@@ -52,6 +52,15 @@ impl Tape {
         }
     }
 
+    /// The same, where more is to be kept.
+    pub(super) fn to_fed<R: Body>(&self) -> (Feed<R>, ResponseBody<R>) {
+        let (feed, fed) = ResponseBody::fed();
+        for chunk in &self.chunks {
+            let _ = feed.send(Fed::Frame(Frame::data(chunk.clone())));
+        }
+        (feed, fed)
+    }
+
     /// A body that begins with what was read.
     pub(super) fn into_fed<R: Body>(self) -> (Feed<R>, ResponseBody<R>) {
         let (feed, fed) = ResponseBody::fed();

@@ -13,6 +13,7 @@ mod derived;
 #[cfg(all(feature = "tracing", feature = "aead"))]
 mod events;
 mod first_seen;
+mod grpc;
 mod herd;
 mod hosts;
 mod keys;

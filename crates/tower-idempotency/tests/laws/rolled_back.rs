@@ -44,11 +44,14 @@ impl OpenTransaction for Rows {
 /// gRPC tells its refusals behind the message.
 #[tokio::test(start_paused = true)]
 async fn a_refusal_in_the_trailers_commits_nothing_however_much_of_it_is_kept() {
-    for outcome in [Outcome::Keep, Outcome::Tombstone, Outcome::Release] {
+    let outcomes = [Outcome::Keep, Outcome::Tombstone, Outcome::Release];
+    let all = outcomes.map(|outcome| [(outcome, 1 << 20), (outcome, 3)]);
+    for (outcome, cap) in all.concat() {
         for (status, end) in [("16", "rolled back"), ("0", "committed")] {
             let app = App::new();
             let by_status = move |status| if status == 0 { Outcome::Keep } else { outcome };
-            let layer = app.builder().grpc_outcome(by_status).build().unwrap();
+            let layer = app.builder().grpc_outcome(by_status);
+            let layer = layer.max_response_body(cap).build().unwrap();
             let (store, ends) = (Arc::clone(app.store.inner()), Arc::default());
             let noted = Arc::clone(&ends);
             let handler = tower::service_fn(move |request: Request<RequestBody<Body>>| {
@@ -68,7 +71,7 @@ async fn a_refusal_in_the_trailers_commits_nothing_however_much_of_it_is_kept() 
             let service = layer.layer(BoxCloneSyncService::new(handler));
             let call = post("/lab.Lab/Order").header("content-type", "application/grpc");
             call.key("k").send(&service).await.assert_fresh(200);
-            assert_eq!(*noted.lock().unwrap(), [end], "{status} {outcome:?}");
+            assert_eq!(*noted.lock().unwrap(), [end], "{status} {outcome:?} {cap}");
         }
     }
 }
