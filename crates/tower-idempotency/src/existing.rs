@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -80,7 +80,7 @@ impl Asked {
         parts: &request::Parts,
         body: impl Fn() -> Option<Bytes>,
     ) -> Option<Self> {
-        let wanted = !shared.existing.0.is_empty() || shared.on_not_kept.is_some();
+        let wanted = !shared.existing.hooks.is_empty() || shared.on_not_kept.is_some();
         wanted.then(|| Self {
             parts: parts.clone(),
             body: body(),
@@ -90,9 +90,15 @@ impl Asked {
 
 type Hook = Arc<dyn Fn(ExistingRow) -> BoxFuture<'static, Option<Response<Bytes>>> + Send + Sync>;
 
+type ReadViolation = Arc<dyn Fn(&Parts) -> Option<UniqueViolation> + Send + Sync>;
+
 /// The hooks by the names of their constraints.
 #[derive(Clone, Default)]
-pub(crate) struct ExistingRows(HashMap<String, Hook>);
+pub(crate) struct ExistingRows {
+    hooks: HashMap<String, Hook>,
+    /// Reads a violation out of an answer that does not tell of it by an extension.
+    read: Option<ReadViolation>,
+}
 
 impl ExistingRows {
     pub(crate) fn add<F>(
@@ -103,18 +109,40 @@ impl ExistingRows {
         F: Future<Output = Option<Response<Bytes>>> + Send + 'static,
     {
         let hook: Hook = Arc::new(move |row| Box::pin(hook(row)));
-        self.0.insert(constraint, hook);
+        self.hooks.insert(constraint, hook);
+    }
+
+    pub(crate) fn read_by(
+        &mut self,
+        read: impl Fn(&Parts) -> Option<UniqueViolation> + Send + Sync + 'static,
+    ) {
+        self.read = Some(Arc::new(read));
+    }
+
+    /// Whether answers are read for violations that no hook knows of.
+    pub(crate) fn reads_in_vain(&self) -> bool {
+        self.read.is_some() && self.hooks.is_empty()
+    }
+
+    /// What the database said, by this answer.
+    fn violation(&self, said: &Parts) -> Option<UniqueViolation> {
+        if let Some(violation) = said.extensions.get() {
+            return Some(UniqueViolation::clone(violation));
+        }
+        let read = self.read.as_ref()?;
+        // A panic here, behind the work, must not free the key.
+        catch_unwind(AssertUnwindSafe(|| read(said))).ok()?
     }
 
     /// For how many constraints there are hooks.
     pub(crate) fn count(&self) -> usize {
-        self.0.len()
+        self.hooks.len()
     }
 }
 
 impl fmt::Debug for ExistingRows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.0.keys()).finish()
+        f.debug_set().entries(self.hooks.keys()).finish()
     }
 }
 
@@ -135,13 +163,14 @@ pub(crate) enum Made {
 /// A handler that recovered from the violation (by a savepoint, say) and answers that its work is done has rows to be
 /// committed: nobody is asked then, whatever it says of the violation.
 pub(crate) async fn answer(open: &OpenRun, said: &Parts) -> Option<Made> {
-    let violation = said.extensions.get::<UniqueViolation>()?;
-    if !refuses(said) || said.extensions.get::<NoEffect>().is_some() {
+    let existing = &open.shared.existing;
+    if existing.hooks.is_empty() || !refuses(said) || said.extensions.get::<NoEffect>().is_some() {
         return None;
     }
-    let hook = open.shared.existing.0.get(violation.constraint())?;
+    let violation = existing.violation(said)?;
+    let hook = existing.hooks.get(violation.constraint())?;
     let row = ExistingRow {
-        violation: violation.clone(),
+        violation,
         run: open.run.clone(),
         asked: open.asked.clone()?,
     };

@@ -26,6 +26,16 @@ use tower_claim::Code;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NoEffect;
 
+/// It is an error, so that it can be the source of one that a framework makes a response of. What comes by that way is
+/// found by [`outcome_if`](crate::IdempotencyBuilder::outcome_if), as the example there shows.
+impl std::error::Error for NoEffect {}
+
+impl fmt::Display for NoEffect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("turned away before any effect")
+    }
+}
+
 /// What becomes of the claim of a request that was answered.
 ///
 /// A handler may say so itself, by putting one into its response's extensions; that goes before every rule.

@@ -103,6 +103,7 @@ impl IdempotencyBuilder {
         self.check_quota()?;
         self.check_keys()?;
         self.check_inside()?;
+        self.check_existing()?;
         self.check_fingerprint()?;
         let meter = self.meter();
         let store = meter.watch_over(Arc::clone(&self.store), Arc::clone(&self.clock));

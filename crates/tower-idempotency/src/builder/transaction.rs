@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Response;
-use tower_claim::transaction::BeginWithClaim;
+use http::response::Parts;
+use tower_claim::transaction::{BeginWithClaim, UniqueViolation};
 use tower_claim::{ConfigError, LapsePolicy};
 
 use super::IdempotencyBuilder;
@@ -69,6 +70,10 @@ impl IdempotencyBuilder {
     /// The index knows nothing of tenants and payloads: **answer only for a row of this tenant, with this content**, or one
     /// user is told of another's order.
     ///
+    /// Of a gRPC call: the answer is its message as it is sent (five bytes before it), or nothing, with `grpc-status` in
+    /// the head; behind a message it is sent as a trailer. How a handler of tonic's says what the database refused:
+    /// [`unique_violation_by`](Self::unique_violation_by).
+    ///
     /// ```
     /// use http::Response;
     /// use tower_claim::MemoryStore;
@@ -95,6 +100,63 @@ impl IdempotencyBuilder {
     {
         self.existing.add(constraint.into(), hook);
         self
+    }
+
+    /// Reads out of a handler's answer why its row was refused, for
+    /// [`on_unique_violation`](Self::on_unique_violation), where the answer has no
+    /// [`UniqueViolation`](tower_claim::transaction::UniqueViolation) among its extensions. It is asked about refusals
+    /// only. `None`, or a panic: it was not refused for that. Default: nothing is read.
+    ///
+    /// tonic makes the response of a handler that fails itself, and puts its status into the extensions, source included:
+    ///
+    /// ```
+    /// # mod tonic {
+    /// #     #[derive(Clone)] pub struct Status;
+    /// #     impl Status { pub fn source(&self) -> Option<&(dyn std::error::Error + 'static)> { None } }
+    /// # }
+    /// # #[derive(Debug)] struct WorkError;
+    /// # impl std::fmt::Display for WorkError {
+    /// #     fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result { Ok(()) }
+    /// # }
+    /// # impl std::error::Error for WorkError {}
+    /// # impl WorkError { fn conflict(&self) -> Conflict { Conflict::Other } }
+    /// # use std::error::Error;
+    /// use tower_claim::MemoryStore;
+    /// use tower_claim::transaction::Conflict;
+    /// use tower_idempotency::IdempotencyLayer;
+    ///
+    /// // In the handler: `status.set_source(Arc::new(WorkError::from(error))); return Err(status)`, with the `WorkError`
+    /// // of tower-claim-sqlx or tower-claim-postgres.
+    /// let layer = IdempotencyLayer::builder(MemoryStore::new())
+    ///     .on_unique_violation("orders_reference_key", |_row| async { None })
+    ///     .unique_violation_by(|answer| {
+    ///         let why = answer.extensions.get::<tonic::Status>()?.source()?;
+    ///         match why.downcast_ref::<WorkError>()?.conflict() {
+    ///             Conflict::UniqueViolation(violation) => Some(violation),
+    ///             _ => None,
+    ///         }
+    ///     })
+    ///     .build()?;
+    /// # let _ = layer;
+    /// # Ok::<(), tower_claim::ConfigError>(())
+    /// ```
+    pub fn unique_violation_by(
+        mut self,
+        read: impl Fn(&Parts) -> Option<UniqueViolation> + Send + Sync + 'static,
+    ) -> Self {
+        self.existing.read_by(read);
+        self
+    }
+
+    pub(super) fn check_existing(&self) -> Result<(), ConfigError> {
+        if self.existing.reads_in_vain() {
+            return Err(ConfigError::new(
+                "unique_violation_by",
+                "nobody answers for a constraint: set `on_unique_violation`, or leave it out"
+                    .to_owned(),
+            ));
+        }
+        Ok(())
     }
 
     pub(super) fn check_inside(&self) -> Result<(), ConfigError> {
