@@ -142,6 +142,7 @@ mod policy;
 mod quota;
 mod reconcile;
 mod record;
+mod redact;
 mod refused;
 mod reply;
 mod rerender;

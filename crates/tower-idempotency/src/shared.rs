@@ -1,11 +1,9 @@
 //! What all clones of one layer value share.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Response;
 use http::request::Parts;
 use tokio::sync::Semaphore;
 use tower_claim::http::RenderRefusal;
@@ -24,7 +22,8 @@ use crate::outcome::OutcomeRules;
 use crate::policy::PolicyLink;
 use crate::quota::Quotas;
 use crate::reconcile::Reconcile;
-use crate::record::{self, Head, KeptResponse, Marker, Record, Unreadable};
+use crate::record::{self, KeptResponse, Marker, Record, Unreadable};
+use crate::redact::Redact;
 use crate::reply::Responder;
 use crate::rerender::OnNotKept;
 use crate::running::Running;
@@ -33,9 +32,6 @@ use crate::store_down::OnStoreDown;
 use crate::wait::Followers;
 use crate::way::Way;
 use crate::weak::Warned;
-
-/// Takes what is secret out of a response before it is kept.
-pub(crate) type Redact = Arc<dyn Fn(Response<Bytes>) -> Response<Bytes> + Send + Sync>;
 
 /// The settings and the state of one layer value.
 pub(crate) struct Shared {
@@ -56,7 +52,7 @@ pub(crate) struct Shared {
     pub(crate) headers: HeaderRules,
     pub(crate) outcome: OutcomeRules,
     pub(crate) tell_status: bool,
-    pub(crate) redact: Option<Redact>,
+    pub(crate) redact: Redact,
     pub(crate) sealer: Option<Sealer>,
     pub(crate) on_not_kept: Option<OnNotKept>,
     pub(crate) reconcile: Option<Reconcile>,
@@ -102,10 +98,7 @@ impl Shared {
     /// A record as the store is to keep it, and whether it is whole.
     /// What cannot be redacted or sealed is not kept; that the work is done always is.
     pub(crate) fn seal_up(&self, key: Key, record: Record) -> (Value, bool) {
-        let record = match &self.redact {
-            Some(redact) => self.redacted(&**redact, &record),
-            None => Some(record),
-        };
+        let record = self.redact.redacted(record, &self.headers);
         let sealed = record.and_then(|record| match &self.sealer {
             Some(sealer) => Some(Record {
                 bytes: sealer.seal(&key, &record.bytes)?,
@@ -117,28 +110,6 @@ impl Shared {
             Some(record) => (Value::Kept(record.bytes), record.is_whole),
             None => (Value::Tombstone, false),
         }
-    }
-
-    fn redacted(
-        &self,
-        redact: &(dyn Fn(Response<Bytes>) -> Response<Bytes> + Send + Sync),
-        record: &Record,
-    ) -> Option<Record> {
-        let kept = record::decode(&record.bytes).ok()?;
-        let mut response = Response::new(kept.body);
-        *response.status_mut() = kept.status;
-        *response.headers_mut() = kept.headers;
-        // A panic here, behind the work, must not free the key.
-        let response = catch_unwind(AssertUnwindSafe(|| redact(response))).ok()?;
-        let (parts, body) = response.into_parts();
-        let first_seen = kept.first_seen.unwrap_or_default();
-        let head = Head::new(parts.status, &parts.headers, &self.headers, first_seen);
-        Some(if record.is_whole {
-            let trailers = kept.trailers.as_ref();
-            head.with_body([&body].into_iter(), trailers, &self.headers)
-        } else {
-            head.alone()
-        })
     }
 
     /// The response that the store kept under this key.

@@ -34,9 +34,9 @@ use crate::layer::LayerId;
 use crate::outcome::OutcomeRules;
 use crate::quota::Limits;
 use crate::reconcile::ReconcileBy;
+use crate::redact::Redact;
 use crate::rerender::OnNotKept;
 use crate::seal::Ring;
-use crate::shared::Redact;
 use crate::store_down::OnStoreDown;
 use crate::wait::WaitLimits;
 use crate::weak::OnWeakKey;
@@ -99,7 +99,7 @@ pub struct IdempotencyBuilder {
     headers: HeaderRules,
     outcome: OutcomeRules,
     tell_status: bool,
-    redact: Option<Redact>,
+    redact: Redact,
     seal: Option<Ring>,
     on_not_kept: Option<OnNotKept>,
     reconcile: Option<ReconcileBy>,
@@ -163,7 +163,7 @@ impl IdempotencyBuilder {
             headers: HeaderRules::default(),
             outcome: OutcomeRules::default(),
             tell_status: false,
-            redact: None,
+            redact: Redact::default(),
             seal: None,
             on_not_kept: None,
             reconcile: None,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::response::Parts;
-use http::{HeaderName, Response, StatusCode};
+use http::{HeaderMap, HeaderName, Response, StatusCode};
 
 use super::IdempotencyBuilder;
 use crate::outcome::Outcome;
@@ -120,6 +120,29 @@ impl IdempotencyBuilder {
     /// # let _ = layer;
     /// # Ok::<(), tower_claim::ConfigError>(())
     /// ```
+    ///
+    /// A handler of tonic's that fails has no response to put a word into, but a status, which is in the extensions of
+    /// what tonic makes of it, source included:
+    ///
+    /// ```
+    /// # mod tonic {
+    /// #     #[derive(Clone)] pub struct Status;
+    /// #     impl Status { pub fn source(&self) -> Option<&(dyn std::error::Error + 'static)> { None } }
+    /// # }
+    /// # use std::error::Error;
+    /// use tower_claim::MemoryStore;
+    /// use tower_idempotency::{IdempotencyLayer, NoEffect, Outcome};
+    ///
+    /// // In the handler: `status.set_source(Arc::new(NoEffect)); return Err(status)`.
+    /// let layer = IdempotencyLayer::builder(MemoryStore::new())
+    ///     .outcome_if(|answer| {
+    ///         let why = answer.extensions.get::<tonic::Status>()?.source()?;
+    ///         why.is::<NoEffect>().then_some(Outcome::Release)
+    ///     })
+    ///     .build()?;
+    /// # let _ = layer;
+    /// # Ok::<(), tower_claim::ConfigError>(())
+    /// ```
     pub fn outcome_if(
         mut self,
         rule: impl Fn(&Parts) -> Option<Outcome> + Send + Sync + 'static,
@@ -174,7 +197,8 @@ impl IdempotencyBuilder {
     /// Answers repeats of work that is done and whose response was not kept (it was too big, endless, a
     /// [tombstone](Outcome::Tombstone), or the store had no room): for instance from the resource that the first run
     /// made. What it answers is marked as a replay, and is not kept. `None`, or a panic: 409 `response-not-kept` all the
-    /// same. Default: none.
+    /// same. Of a gRPC call: its message as it is sent (five bytes before it), or nothing, and `grpc-status` in the head;
+    /// behind a message it is sent as a trailer. Default: none.
     ///
     /// ```
     /// use bytes::Bytes;
@@ -201,9 +225,10 @@ impl IdempotencyBuilder {
         self
     }
 
-    /// Takes what is secret out of a response before it is kept; the first caller is sent it as it is. Of a
-    /// tombstone it is given the head. A panic: nothing of the response is kept, and the work is done all the same.
-    /// Default: nothing is taken out.
+    /// Takes what is secret out of a response before it is kept; the first caller is sent it as it is, and so is who
+    /// asks first for what a hook of yours made. Of a tombstone it is given the head. A panic: nothing of the response is
+    /// kept, and the work is done all the same. Of trailers nothing but `grpc-status` is kept then, unless
+    /// [`redact_trailers`](Self::redact_trailers) says what of them may be. Default: nothing is taken out.
     ///
     /// ```
     /// use tower_claim::MemoryStore;
@@ -222,7 +247,32 @@ impl IdempotencyBuilder {
         mut self,
         hook: impl Fn(Response<Bytes>) -> Response<Bytes> + Send + Sync + 'static,
     ) -> Self {
-        self.redact = Some(Arc::new(hook));
+        self.redact.response = Some(Arc::new(hook));
+        self
+    }
+
+    /// The same for trailers, where there are any: of gRPC, `grpc-message`, `grpc-status-details-bin` and what the
+    /// handler adds. `grpc-status` is not given to it, and stays. A panic: as above. Default: all trailers are kept;
+    /// with [`redact`](Self::redact) alone, none but `grpc-status`.
+    ///
+    /// ```
+    /// use tower_claim::MemoryStore;
+    /// use tower_idempotency::IdempotencyLayer;
+    ///
+    /// let layer = IdempotencyLayer::builder(MemoryStore::new())
+    ///     .redact_trailers(|mut trailers| {
+    ///         trailers.remove("x-one-time-token-bin");
+    ///         trailers
+    ///     })
+    ///     .build()?;
+    /// # let _ = layer;
+    /// # Ok::<(), tower_claim::ConfigError>(())
+    /// ```
+    pub fn redact_trailers(
+        mut self,
+        hook: impl Fn(HeaderMap) -> HeaderMap + Send + Sync + 'static,
+    ) -> Self {
+        self.redact.trailers = Some(Arc::new(hook));
         self
     }
 

@@ -20,6 +20,7 @@ mod keys;
 mod lapse;
 mod lax;
 mod lookup;
+mod made;
 #[cfg(feature = "metrics")]
 mod metered;
 mod operator;

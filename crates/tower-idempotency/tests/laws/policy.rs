@@ -165,6 +165,9 @@ fn settings() -> Vec<(&'static str, Set, Set)> {
         ("tell_status", plain, IdempotencyBuilder::tell_status),
         ("on_not_kept", plain, |b| b.on_not_kept(|_| async { None })),
         ("redact", plain, |b| b.redact(|response| response)),
+        ("redact_trailers", plain, |b| {
+            b.redact_trailers(|trailers| trailers)
+        }),
         ("policy_at", plain, |b| b.policy_at("/policy")),
     ];
     #[cfg(feature = "json")]
@@ -181,6 +184,7 @@ const UNSEEN: &[(&str, &str)] = &[
     ("namespace", "where the records lie"),
     ("named", "what metrics are called"),
     ("one_tenant", "allows other settings"),
+    ("unique_violation_by", "between the handler and a hook"),
     ("carry", "between the host and its handlers"),
     ("circuit_breaker", "how soon the same refusal comes"),
     ("clock", "for tests"),

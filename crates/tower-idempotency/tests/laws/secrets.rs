@@ -1,9 +1,18 @@
 //! What is secret in a kept response.
 
-use bytes::Bytes;
-use http::Response;
-use tower_claim::ClaimAdmin;
+use std::io;
 
+use bytes::Bytes;
+use futures_util::stream;
+use http::{HeaderMap, Request, Response};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use tower::Layer;
+use tower::util::BoxCloneSyncService;
+use tower_claim::ClaimAdmin;
+use tower_idempotency::{IdempotencyBuilder, RequestBody};
+
+use crate::grpc::{call, calls, status};
 use crate::support::*;
 
 /// All bytes that the store keeps of its only done record.
@@ -77,6 +86,77 @@ async fn a_tombstones_head_is_redacted_too() {
         .assert_fresh(201);
     let kept = at_rest(&app).await;
     assert!(holds(&kept, "location") && !holds(&kept, "etag"));
+}
+
+fn without_secret(mut trailers: HeaderMap) -> HeaderMap {
+    assert!(!trailers.contains_key("grpc-status"), "it stays");
+    trailers.remove("x-secret-bin");
+    trailers
+}
+
+/// Behind the message of a call there may be secrets, too.
+#[tokio::test(start_paused = true)]
+async fn of_trailers_nothing_is_kept_that_nobody_has_looked_at() {
+    type Set = fn(IdempotencyBuilder) -> IdempotencyBuilder;
+    let settings: [(&str, Set, usize); 4] = [
+        ("neither", |b| b, 3),
+        ("redact", |b| b.redact(without_numbers), 1),
+        ("trailers", |b| b.redact_trailers(without_secret), 2),
+        (
+            "both",
+            |b| b.redact(without_numbers).redact_trailers(without_secret),
+            2,
+        ),
+    ];
+    for (what, set, left) in settings {
+        let app = App::new();
+        let layer = set(app.builder());
+        let handler = tower::service_fn(|_: Request<RequestBody<Body>>| {
+            let mut trailers = HeaderMap::new();
+            for (name, value) in [
+                ("grpc-status", "0"),
+                ("x-sum", "7"),
+                ("x-secret-bin", "c2VjcmV0"),
+            ] {
+                trailers.insert(name, value.parse().unwrap());
+            }
+            let frames = [
+                Ok(Frame::data(Bytes::from_static(b"message"))),
+                Ok::<_, io::Error>(Frame::trailers(trailers)),
+            ];
+            let body = StreamBody::new(stream::iter(frames)).boxed_unsync();
+            let response = Response::builder().header("content-type", "application/grpc");
+            std::future::ready(Ok(response.body(body).unwrap()))
+        });
+        let service = layer
+            .build()
+            .unwrap()
+            .layer(BoxCloneSyncService::new(handler));
+        let trailers = |answer: Answer| answer.trailers.unwrap();
+        let first = trailers(call().send(&service).await);
+        assert_eq!(first["x-secret-bin"], "c2VjcmV0", "{what}: sent as it is");
+        let again = call().send(&service).await;
+        assert!(again.is_replay(), "{what}");
+        let again = trailers(again);
+        assert_eq!(
+            (again.len(), &again["grpc-status"]),
+            (left, &first["grpc-status"]),
+            "{what}"
+        );
+        assert_eq!(holds(&at_rest(&app).await, "c2VjcmV0"), what == "neither");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_redaction_of_trailers_that_panics_keeps_nothing_and_frees_nothing() {
+    let app = App::new();
+    let layer = app.builder().redact_trailers(|_| panic!("told to"));
+    let layer = layer.build().unwrap();
+    let service = calls("0").under(&layer);
+    call().send(&service).await.assert_fresh(200);
+    let told = call().send(&service).await;
+    assert_eq!(status(&told), "9", "its response was not kept");
+    assert_eq!(layer.counts().tombstones, 1);
 }
 
 #[cfg(feature = "aead")]

@@ -136,7 +136,7 @@ pub(super) fn of(shared: &Shared) -> Vec<Chapter> {
             by_status: &**by_status,
             by_grpc_status: &**by_grpc_status,
             headers,
-            is_redacted: redact.is_some(),
+            is_redacted: redact.is_set(),
             is_sealed: sealer.is_some(),
             has_fingerprint_secret: fingerprint_secret.is_some(),
         }),
