@@ -80,10 +80,14 @@ impl Calls {
 
 /// The one row of a call that answers one.
 pub(crate) fn only(rows: &[Row]) -> Result<&Row, StoreError> {
-    rows.first().ok_or_else(|| StoreError::Garbled {
+    rows.first().ok_or_else(no_row)
+}
+
+pub(crate) fn no_row() -> StoreError {
+    StoreError::Garbled {
         key_prefix: String::new(),
         source: "an answer without a row".into(),
-    })
+    }
 }
 
 /// Without a name, so that no statement outlives it in a session that a pooler gives to somebody else.

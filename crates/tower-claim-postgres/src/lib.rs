@@ -44,6 +44,8 @@ mod builder;
 mod calls;
 mod connect;
 mod error;
+#[doc(hidden)]
+pub mod lend;
 mod link;
 mod listener;
 mod migrate;

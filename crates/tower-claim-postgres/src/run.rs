@@ -7,19 +7,15 @@ use deadpool_postgres::{Object, Pool};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::Extensions;
-use tokio_postgres::Client;
-use tower_claim::StoreError;
-use tower_claim::store::{ClaimRequest, Claimed, FinishRequest};
-use tower_claim::transaction::{
-    BeginError, BeginWithClaim, CommitError, Lent, OpenTransaction, TransactionSlot,
-};
+use tokio_postgres::{Client, Row};
+use tower_claim::store::{ClaimRequest, Claimed};
+use tower_claim::transaction::{BeginError, BeginWithClaim, Lent, TransactionSlot};
+use tower_claim::{Key, StoreError};
 
+use crate::PostgresStore;
 use crate::error::of_statement;
-use crate::statement::came_second;
-use crate::{PostgresStore, TransactionError};
-
-/// How many snapshots a claim is tried in, where each is older than what others committed meanwhile.
-const SNAPSHOTS: u32 = 4;
+use crate::lend::{Open, Session, begin_and_claim};
+use crate::statement::{Call, Statements};
 
 /// Transactions for handlers behind an idempotency layer over [`PostgresStore`]: **rows and answer are committed
 /// together, or neither is**, and a run that was taken over commits nothing. Clones share the pool.
@@ -85,49 +81,20 @@ impl Transactions {
             return Ok(RunTransaction(claimed));
         }
         let open = self.open().await.map_err(BeginError::Store)?;
-        Ok(RunTransaction(slot.lend(open)?))
+        Ok(RunTransaction(slot.lend(Open(open))?))
     }
 
-    async fn open(&self) -> Result<Open, StoreError> {
+    async fn open(&self) -> Result<Pooled, StoreError> {
         let client = self.pool.get().await.map_err(StoreError::unavailable)?;
         // Dropped from here on, it rolls back.
-        let open = Open {
+        let session = Pooled {
             store: self.store.clone(),
             client,
             is_over: false,
         };
-        let begun = open.client.batch_execute(self.begin).await;
+        let begun = session.client.batch_execute(self.begin).await;
         begun.map_err(|error| of_statement(error, None))?;
-        Ok(open)
-    }
-
-    /// The claim is the first statement, so a transaction whose snapshot is older than another's commit begins anew.
-    async fn begin_and_claim(
-        &self,
-        request: ClaimRequest<'_>,
-        slot: &TransactionSlot,
-    ) -> Result<Claimed, StoreError> {
-        let mut tries = SNAPSHOTS;
-        loop {
-            tries -= 1;
-            let mut open = self.open().await?;
-            let client: &Client = &open.client;
-            match self.store.claim_in(client, request).await {
-                Ok(Claimed::Granted(grant)) => {
-                    slot.lay_out(open).map_err(StoreError::unavailable)?;
-                    return Ok(Claimed::Granted(grant));
-                }
-                Ok(refused) => {
-                    open.end("ROLLBACK").await.ok();
-                    return Ok(refused);
-                }
-                Err(TransactionError::Store(error)) if came_second(&error) && tries > 0 => {
-                    open.end("ROLLBACK").await.ok();
-                }
-                Err(TransactionError::Store(error)) => return Err(error),
-                Err(error) => return Err(StoreError::unavailable(error)),
-            }
-        }
+        Ok(session)
     }
 }
 
@@ -138,7 +105,7 @@ impl BeginWithClaim for Transactions {
         request: ClaimRequest<'a>,
         slot: &'a TransactionSlot,
     ) -> BoxFuture<'a, Result<Claimed, StoreError>> {
-        Box::pin(self.begin_and_claim(request, slot))
+        Box::pin(begin_and_claim(|| self.open(), request, slot))
     }
 }
 
@@ -153,7 +120,7 @@ impl fmt::Debug for Transactions {
 
 /// The transaction of a run: a client whose statements are part of it. Do not end it: the layer does, when the
 /// handler has answered.
-pub struct RunTransaction(Lent<Open>);
+pub struct RunTransaction(Lent<Open<Pooled>>);
 
 impl Deref for RunTransaction {
     type Target = Client;
@@ -169,32 +136,13 @@ impl fmt::Debug for RunTransaction {
     }
 }
 
-struct Open {
+struct Pooled {
     store: PostgresStore,
     client: Object,
     is_over: bool,
 }
 
-impl Open {
-    async fn commit(mut self, finish: FinishRequest) -> Result<(), CommitError> {
-        let FinishRequest { owner, value, keep } = finish;
-        let client: &Client = &self.client;
-        if let Err(error) = self.store.finish_in(client, owner, value, keep).await {
-            // Nothing was committed, whatever became of the statement.
-            self.end("ROLLBACK").await.ok();
-            return Err(match error {
-                TransactionError::Lost => CommitError::Lost,
-                TransactionError::Store(error) => not_committed(error),
-                error => CommitError::RolledBack(error.into()),
-            });
-        }
-        let committed = self.end("COMMIT").await;
-        committed.map_err(|error| match of_statement(error, Some(&owner.key)) {
-            error @ StoreError::Ambiguous(_) => CommitError::InDoubt(error.into()),
-            error => not_committed(error),
-        })
-    }
-
+impl Pooled {
     async fn end(&mut self, statement: &str) -> Result<(), tokio_postgres::Error> {
         let ended = self.client.batch_execute(statement).await;
         self.is_over = ended.is_ok();
@@ -202,33 +150,32 @@ impl Open {
     }
 }
 
-fn not_committed(error: StoreError) -> CommitError {
-    if came_second(&error) {
-        CommitError::CameSecond(error.into())
-    } else {
-        CommitError::RolledBack(error.into())
-    }
-}
+impl Session for Pooled {
+    type Answer = Row;
 
-impl OpenTransaction for Open {
-    fn commit_with(
-        self: Box<Self>,
-        finish: FinishRequest,
-    ) -> BoxFuture<'static, Result<(), CommitError>> {
-        Box::pin(self.commit(finish))
+    fn statements(&self) -> &Statements {
+        self.store.statements()
     }
 
-    fn roll_back(mut self: Box<Self>) -> BoxFuture<'static, ()> {
-        Box::pin(async move {
-            // Not answered, it is sent again by the drop.
-            self.end("ROLLBACK").await.ok();
-        })
+    async fn ask(&mut self, key: &Key, call: &Call) -> Result<Option<Row>, StoreError> {
+        let client: &Client = &self.client;
+        self.store.ask_row(client, call, Some(key)).await
+    }
+
+    async fn commit(&mut self) -> Result<(), StoreError> {
+        let ended = self.end("COMMIT").await;
+        ended.map_err(|error| of_statement(error, None))
+    }
+
+    async fn roll_back(&mut self) {
+        // Not answered, it is sent again by the drop.
+        self.end("ROLLBACK").await.ok();
     }
 }
 
 /// The connection goes back to its pool, whose next user must find no open transaction: the first poll sends
 /// the statement, ahead of all that follows on the connection.
-impl Drop for Open {
+impl Drop for Pooled {
     fn drop(&mut self) {
         if !self.is_over {
             let _ = self.client.batch_execute("ROLLBACK").now_or_never();

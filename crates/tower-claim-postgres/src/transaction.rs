@@ -6,7 +6,7 @@ use tokio_postgres::{GenericClient, Row};
 use tower_claim::store::{ClaimRequest, Claimed, FinishRequest, Owner, Value};
 use tower_claim::{Key, Nonce, StoreError, Token};
 
-use crate::calls::{only, query};
+use crate::calls::{no_row, query};
 use crate::error::{of_mark, of_statement};
 use crate::statement::{BAR_COMMIT, Call, answer};
 use crate::{PostgresStore, TransactionError};
@@ -114,14 +114,25 @@ impl PostgresStore {
         key: Option<Key>,
         read: impl FnOnce(&Row) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
+        let row = self.ask_row(client, &call, key.as_ref()).await?;
+        read(&row.ok_or_else(no_row)?)
+    }
+
+    /// The first row.
+    pub(crate) async fn ask_row(
+        &self,
+        client: &impl GenericClient,
+        call: &Call,
+        key: Option<&Key>,
+    ) -> Result<Option<Row>, StoreError> {
         let sent = self.clock().sending();
-        let rows = query(client, &call).await;
-        let rows = rows.map_err(|error| of_statement(error, key.as_ref()))?;
-        let row = only(&rows)?;
-        if let Some(at) = answer::at(row) {
+        let rows = query(client, call).await;
+        let rows = rows.map_err(|error| of_statement(error, key))?;
+        let row = rows.into_iter().next();
+        if let Some(at) = row.as_ref().and_then(answer::at) {
             self.clock().observe(sent, at);
         }
-        read(row)
+        Ok(row)
     }
 }
 

@@ -52,6 +52,10 @@ impl Claims {
         Self { statements }
     }
 
+    pub(crate) fn statements(&self) -> &Statements {
+        &self.statements
+    }
+
     /// Ends a claim with a result that is kept for `keep`: the last statement before the commit, or nearly.
     /// The token decides, not time. The owner comes from
     /// [`Claim::begin_finish`](tower_claim::Claim::begin_finish).

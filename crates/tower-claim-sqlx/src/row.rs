@@ -14,16 +14,26 @@ pub(crate) async fn ask(
     key: Option<&Key>,
     call: &Call,
 ) -> Result<Answer, StoreError> {
+    let row = look(connection, key, call).await?;
+    row.ok_or_else(|| store_error(key, sqlx::Error::RowNotFound))
+}
+
+/// Sends one statement, which answers one row at most.
+pub(crate) async fn look(
+    connection: &mut PgConnection,
+    key: Option<&Key>,
+    call: &Call,
+) -> Result<Option<Answer>, StoreError> {
     // The text has nothing of the user's in it but names, which are checked where they are made.
     let text = AssertSqlSafe(call.text().to_owned());
     let row = call
         .params()
         .iter()
         .fold(sqlx::query(text), bind)
-        .fetch_one(connection)
+        .fetch_optional(connection)
         .await
         .map_err(|error| store_error(key, error))?;
-    Ok(Answer(row))
+    Ok(row.map(Answer))
 }
 
 fn bind<'q>(

@@ -5,20 +5,19 @@ use std::ops::{Deref, DerefMut};
 
 use futures_util::future::BoxFuture;
 use http::Extensions;
-use sqlx::{PgConnection, PgPool, Postgres, Transaction};
-use tower_claim::StoreError;
-use tower_claim::store::{ClaimRequest, Claimed, FinishRequest};
-use tower_claim::transaction::{
-    BeginError, BeginWithClaim, CommitError, Lent, OpenTransaction, TransactionSlot,
-};
-use tower_claim_postgres::TransactionError;
-use tower_claim_postgres::statement::came_second;
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::PgTransactionManager as Manager;
+use sqlx::{PgConnection, PgPool, Postgres, SqlSafeStr};
+use sqlx_core::transaction::TransactionManager;
+use tower_claim::store::{ClaimRequest, Claimed};
+use tower_claim::transaction::{BeginError, BeginWithClaim, Lent, TransactionSlot};
+use tower_claim::{Key, StoreError};
+use tower_claim_postgres::lend::{Open, Session, begin_and_claim};
+use tower_claim_postgres::statement::{Call, Statements};
 
 use crate::Claims;
 use crate::error::store_error;
-
-/// How many snapshots a claim is tried in, where each is older than what others committed meanwhile.
-const SNAPSHOTS: u32 = 4;
+use crate::row::{Answer, look};
 
 /// Transactions for handlers behind an idempotency layer over `PostgresStore`: **rows and answer are committed
 /// together, or neither is**, and a run that was taken over commits nothing. Clones share the pool.
@@ -90,43 +89,19 @@ impl Transactions {
             return Ok(RunTransaction(claimed));
         }
         let open = self.open().await.map_err(BeginError::Store)?;
-        Ok(RunTransaction(slot.lend(open)?))
+        Ok(RunTransaction(slot.lend(Open(open))?))
     }
 
-    async fn open(&self) -> Result<Open, StoreError> {
-        let begun = self.pool.begin_with(self.begin).await;
-        Ok(Open {
-            transaction: begun.map_err(|error| store_error(None, error))?,
+    async fn open(&self) -> Result<Pooled, StoreError> {
+        let connection = self.pool.acquire().await;
+        // Dropped from here on, it rolls back.
+        let mut session = Pooled {
+            connection: connection.map_err(|error| store_error(None, error))?,
             claims: self.claims.clone(),
-        })
-    }
-
-    /// The claim is the first statement, so a transaction whose snapshot is older than another's commit begins anew.
-    async fn begin_and_claim(
-        &self,
-        request: ClaimRequest<'_>,
-        slot: &TransactionSlot,
-    ) -> Result<Claimed, StoreError> {
-        let mut tries = SNAPSHOTS;
-        loop {
-            tries -= 1;
-            let mut open = self.open().await?;
-            match self.claims.claim_in(&mut open.transaction, request).await {
-                Ok(Claimed::Granted(grant)) => {
-                    slot.lay_out(open).map_err(StoreError::unavailable)?;
-                    return Ok(Claimed::Granted(grant));
-                }
-                Ok(refused) => {
-                    let _ = open.transaction.rollback().await;
-                    return Ok(refused);
-                }
-                Err(TransactionError::Store(error)) if came_second(&error) && tries > 0 => {
-                    let _ = open.transaction.rollback().await;
-                }
-                Err(TransactionError::Store(error)) => return Err(error),
-                Err(error) => return Err(StoreError::unavailable(error)),
-            }
-        }
+        };
+        let begun = Manager::begin(&mut session.connection, Some(self.begin.into_sql_str())).await;
+        begun.map_err(|error| store_error(None, error))?;
+        Ok(session)
     }
 }
 
@@ -137,25 +112,25 @@ impl BeginWithClaim for Transactions {
         request: ClaimRequest<'a>,
         slot: &'a TransactionSlot,
     ) -> BoxFuture<'a, Result<Claimed, StoreError>> {
-        Box::pin(self.begin_and_claim(request, slot))
+        Box::pin(begin_and_claim(|| self.open(), request, slot))
     }
 }
 
 /// The transaction of a run. Use `&mut *tx` as sqlx' executor. It has no commit: the layer commits when the
 /// handler has answered.
-pub struct RunTransaction(Lent<Open>);
+pub struct RunTransaction(Lent<Open<Pooled>>);
 
 impl Deref for RunTransaction {
     type Target = PgConnection;
 
     fn deref(&self) -> &PgConnection {
-        &self.0.transaction
+        &self.0.connection
     }
 }
 
 impl DerefMut for RunTransaction {
     fn deref_mut(&mut self) -> &mut PgConnection {
-        &mut self.0.transaction
+        &mut self.0.connection
     }
 }
 
@@ -165,54 +140,36 @@ impl fmt::Debug for RunTransaction {
     }
 }
 
-struct Open {
-    transaction: Transaction<'static, Postgres>,
+struct Pooled {
+    connection: PoolConnection<Postgres>,
     claims: Claims,
 }
 
-impl Open {
-    async fn commit(mut self, finish: FinishRequest) -> Result<(), CommitError> {
-        let FinishRequest { owner, value, keep } = finish;
-        let finished = self
-            .claims
-            .finish_in(&mut self.transaction, owner, value, keep);
-        if let Err(error) = finished.await {
-            // Nothing was committed, whatever became of the statement.
-            let _ = self.transaction.rollback().await;
-            return Err(match error {
-                TransactionError::Lost => CommitError::Lost,
-                TransactionError::Store(error) => not_committed(error),
-                error => CommitError::RolledBack(error.into()),
-            });
-        }
-        let committed = self.transaction.commit().await;
-        committed.map_err(|error| match store_error(Some(&owner.key), error) {
-            error @ StoreError::Ambiguous(_) => CommitError::InDoubt(error.into()),
-            error => not_committed(error),
-        })
+impl Session for Pooled {
+    type Answer = Answer;
+
+    fn statements(&self) -> &Statements {
+        self.claims.statements()
+    }
+
+    async fn ask(&mut self, key: &Key, call: &Call) -> Result<Option<Answer>, StoreError> {
+        look(&mut self.connection, Some(key), call).await
+    }
+
+    async fn commit(&mut self) -> Result<(), StoreError> {
+        let committed = Manager::commit(&mut self.connection).await;
+        committed.map_err(|error| store_error(None, error))
+    }
+
+    async fn roll_back(&mut self) {
+        // An error closes the connection, and the server rolls back.
+        let _ = Manager::rollback(&mut self.connection).await;
     }
 }
 
-fn not_committed(error: StoreError) -> CommitError {
-    if came_second(&error) {
-        CommitError::CameSecond(error.into())
-    } else {
-        CommitError::RolledBack(error.into())
-    }
-}
-
-impl OpenTransaction for Open {
-    fn commit_with(
-        self: Box<Self>,
-        finish: FinishRequest,
-    ) -> BoxFuture<'static, Result<(), CommitError>> {
-        Box::pin(self.commit(finish))
-    }
-
-    fn roll_back(self: Box<Self>) -> BoxFuture<'static, ()> {
-        Box::pin(async move {
-            // An error closes the connection, and the server rolls back.
-            let _ = self.transaction.rollback().await;
-        })
+/// The connection goes back to its pool, which sends what is left to be sent before anybody else gets it.
+impl Drop for Pooled {
+    fn drop(&mut self) {
+        Manager::start_rollback(&mut self.connection);
     }
 }
