@@ -16,6 +16,17 @@ use crate::statement::{Call, Columns, Statements, answer, came_second};
 /// How many snapshots a claim is tried in, where each is older than what others committed meanwhile.
 const SNAPSHOTS: u32 = 4;
 
+/// Gone with the transaction that it is sent in, whoever ends that, and however: by a statement of the handler's, by a
+/// driver that cleans up behind a future that was dropped. The next one has it only if it is lent as well.
+const LENT: &str = "set local tower_claim.lent = 'yes'";
+/// Of a statement that does nothing outside of a transaction that was lent.
+pub(crate) const WHERE_LENT: &str = "where current_setting('tower_claim.lent', true) = 'yes'";
+
+/// What begins a transaction that is to be lent, by this statement: one message.
+pub fn beginning(statement: &str) -> String {
+    format!("{statement};\n{LENT}")
+}
+
 /// A driver's connection, in a transaction. Dropped, it rolls back.
 pub trait Session: Send + 'static {
     /// A row.
@@ -31,10 +42,11 @@ pub trait Session: Send + 'static {
         call: &Call,
     ) -> impl Future<Output = Result<Option<Self::Answer>, StoreError>> + Send;
 
-    /// Whatever is answered but [`StoreError::Ambiguous`], the transaction is over.
+    /// Commits all, or nothing: also where the handler left something nested open. Whatever is answered but
+    /// [`StoreError::Ambiguous`], the transaction is over.
     fn commit(&mut self) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Where the server does not answer, the drop does the rest.
+    /// All of it, however deep. Where the server does not answer, the drop does the rest.
     fn roll_back(&mut self) -> impl Future<Output = ()> + Send;
 }
 
@@ -51,9 +63,9 @@ impl<S: Session> Open<S> {
 
     async fn finish(&mut self, request: &FinishRequest) -> Result<(), CommitError> {
         let key = request.owner.key;
-        let call = self.0.statements().finish(request);
+        let call = self.0.statements().finish_lent(request);
         let row = self.0.ask(&key, &call).await.map_err(not_committed)?;
-        let row = row.ok_or_else(no_row).map_err(not_committed)?;
+        let row = row.ok_or(CommitError::Ended)?;
         match answer::finished(&key, &row).map_err(not_committed)? {
             Finish::Finished => Ok(()),
             _ => Err(CommitError::Lost),

@@ -14,7 +14,7 @@ use tower_claim::{Key, StoreError};
 
 use crate::PostgresStore;
 use crate::error::of_statement;
-use crate::lend::{Open, Session, begin_and_claim};
+use crate::lend::{Open, Session, begin_and_claim, beginning};
 use crate::statement::{Call, Statements};
 
 /// Transactions for handlers behind an idempotency layer over [`PostgresStore`]: **rows and answer are committed
@@ -38,7 +38,7 @@ use crate::statement::{Call, Statements};
 pub struct Transactions {
     store: PostgresStore,
     pool: Pool,
-    begin: &'static str,
+    begin: String,
 }
 
 impl Transactions {
@@ -48,7 +48,7 @@ impl Transactions {
         Self {
             store,
             pool,
-            begin: "BEGIN",
+            begin: beginning("BEGIN"),
         }
     }
 
@@ -59,7 +59,7 @@ impl Transactions {
     /// the work below a third of the lease there, or claim inside the transaction, where no heartbeat is.
     #[must_use]
     pub fn begin_with(mut self, statement: &'static str) -> Self {
-        self.begin = statement;
+        self.begin = beginning(statement);
         self
     }
 
@@ -92,7 +92,7 @@ impl Transactions {
             client,
             is_over: false,
         };
-        let begun = session.client.batch_execute(self.begin).await;
+        let begun = session.client.batch_execute(&self.begin).await;
         begun.map_err(|error| of_statement(error, None))?;
         Ok(session)
     }
@@ -119,7 +119,8 @@ impl fmt::Debug for Transactions {
 }
 
 /// The transaction of a run: a client whose statements are part of it. Do not end it: the layer does, when the
-/// handler has answered.
+/// handler has answered. Where a statement has ended it all the same, the answer is neither kept nor sent but told as a
+/// panic, and a repeat runs after one lease.
 pub struct RunTransaction(Lent<Open<Pooled>>);
 
 impl Deref for RunTransaction {

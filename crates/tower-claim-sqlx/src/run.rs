@@ -2,17 +2,18 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use http::Extensions;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::PgTransactionManager as Manager;
-use sqlx::{PgConnection, PgPool, Postgres, SqlSafeStr};
+use sqlx::{AssertSqlSafe, PgConnection, PgPool, Postgres, SqlSafeStr};
 use sqlx_core::transaction::TransactionManager;
 use tower_claim::store::{ClaimRequest, Claimed};
 use tower_claim::transaction::{BeginError, BeginWithClaim, Lent, TransactionSlot};
 use tower_claim::{Key, StoreError};
-use tower_claim_postgres::lend::{Open, Session, begin_and_claim};
+use tower_claim_postgres::lend::{Open, Session, begin_and_claim, beginning};
 use tower_claim_postgres::statement::{Call, Statements};
 
 use crate::Claims;
@@ -38,7 +39,7 @@ use crate::row::{Answer, look};
 pub struct Transactions {
     pool: PgPool,
     claims: Claims,
-    begin: &'static str,
+    begin: Arc<str>,
 }
 
 impl Transactions {
@@ -50,7 +51,7 @@ impl Transactions {
         Self {
             pool,
             claims: Claims::new(),
-            begin: "BEGIN",
+            begin: beginning("BEGIN").into(),
         }
     }
 
@@ -68,7 +69,7 @@ impl Transactions {
     /// the work below a third of the lease there, or claim inside the transaction, where no heartbeat is.
     #[must_use]
     pub fn begin_with(mut self, statement: &'static str) -> Self {
-        self.begin = statement;
+        self.begin = beginning(statement).into();
         self
     }
 
@@ -98,9 +99,13 @@ impl Transactions {
         let mut session = Pooled {
             connection: connection.map_err(|error| store_error(None, error))?,
             claims: self.claims.clone(),
+            is_begun: false,
         };
-        let begun = Manager::begin(&mut session.connection, Some(self.begin.into_sql_str())).await;
+        // The statement is the user's own.
+        let begin = AssertSqlSafe(Arc::clone(&self.begin)).into_sql_str();
+        let begun = Manager::begin(&mut session.connection, Some(begin)).await;
         begun.map_err(|error| store_error(None, error))?;
+        session.is_begun = true;
         Ok(session)
     }
 }
@@ -118,6 +123,11 @@ impl BeginWithClaim for Transactions {
 
 /// The transaction of a run. Use `&mut *tx` as sqlx' executor. It has no commit: the layer commits when the
 /// handler has answered.
+///
+/// Where a statement of the handler's has ended it all the same, the answer is neither kept nor sent but told as a panic,
+/// and a repeat runs after one lease. So it is behind a savepoint whose [`begin`](sqlx::Acquire::begin) was dropped half-way:
+/// sqlx rolls back the whole transaction then. A savepoint that was forgotten ([`mem::forget`](std::mem::forget)) commits
+/// nothing.
 pub struct RunTransaction(Lent<Open<Pooled>>);
 
 impl Deref for RunTransaction {
@@ -143,6 +153,14 @@ impl fmt::Debug for RunTransaction {
 struct Pooled {
     connection: PoolConnection<Postgres>,
     claims: Claims,
+    is_begun: bool,
+}
+
+impl Pooled {
+    /// 1, but where the handler nests: one more for each savepoint that is open.
+    fn depth(&self) -> usize {
+        Manager::get_transaction_depth(&self.connection)
+    }
 }
 
 impl Session for Pooled {
@@ -157,19 +175,37 @@ impl Session for Pooled {
     }
 
     async fn commit(&mut self) -> Result<(), StoreError> {
+        if self.depth() > 1 {
+            // At this depth a commit would only release the savepoint. Whether its rows are to count nobody has said.
+            self.roll_back().await;
+            return Err(StoreError::Unsupported(
+                "a savepoint that the handler forgot: commit it, roll it back, or drop it",
+            ));
+        }
         let committed = Manager::commit(&mut self.connection).await;
         committed.map_err(|error| store_error(None, error))
     }
 
     async fn roll_back(&mut self) {
-        // An error closes the connection, and the server rolls back.
-        let _ = Manager::rollback(&mut self.connection).await;
+        while self.depth() > 0 {
+            if Manager::rollback(&mut self.connection).await.is_err() {
+                // The server rolls back.
+                self.connection.close_on_drop();
+                return;
+            }
+        }
     }
 }
 
 /// The connection goes back to its pool, which sends what is left to be sent before anybody else gets it.
 impl Drop for Pooled {
     fn drop(&mut self) {
-        Manager::start_rollback(&mut self.connection);
+        if !self.is_begun {
+            // Dropped in the midst of it, or refused: perhaps it has begun, and sqlx does not know.
+            self.connection.close_on_drop();
+        }
+        while self.depth() > 0 {
+            Manager::start_rollback(&mut self.connection);
+        }
     }
 }

@@ -58,6 +58,8 @@ pub(crate) enum Settled {
     RolledBack,
     /// The same, and another transaction was in its way: run again it may be.
     CameSecond,
+    /// The handler ended its transaction itself: it made a mistake, and its rows are there or not.
+    Ended,
     /// Nobody knows whether the handler's transaction was committed.
     Unknown,
 }
@@ -185,6 +187,7 @@ impl OpenRun {
             Settled::Stands => seat.stays(self.shared.retention),
             Settled::Superseded => seat.superseded(),
             Settled::Unknown => seat.stays(self.shared.unfinished_keep),
+            Settled::Ended => seat.stays(self.shared.terms.lease()),
             Settled::RolledBack | Settled::CameSecond => self.count_given_back(seat),
         }
     }
@@ -266,6 +269,12 @@ impl OpenRun {
                 Some(self.shared.refused(refusal).into())
             }
             Settled::CameSecond => Some(self.shared.refused(self.came_second()).into()),
+            Settled::Ended => {
+                let refusal = Refusal::new(Code::HandlerPanicked).with_detail(
+                    "the handler ended the transaction that it was lent: that is the layer's to do",
+                );
+                Some(self.shared.refused(refusal).into())
+            }
             Settled::Unknown => Some(self.shared.unknown()),
         }
     }

@@ -95,6 +95,10 @@ impl OpenRun {
                 self.was_not_committed(&*error);
                 self.ask(ending).await
             }
+            Some(Err(CommitError::Ended)) => {
+                self.was_not_committed(&CommitError::Ended);
+                self.was_ended(ending)
+            }
             Some(Err(_)) | None => self.ask(ending).await,
         }
     }
@@ -124,6 +128,19 @@ impl OpenRun {
                 self.was_not_committed(&error);
                 self.rolled_back()
             }
+        }
+    }
+
+    /// As a crash between rows and answer leaves it: given back, the key would be free for a repeat that knows of
+    /// nothing, beside rows that may be there.
+    fn was_ended(&self, ending: Ending) -> Settled {
+        if let Ending::Outside(finishing) = ending {
+            finishing.abandon();
+        }
+        if self.run.would_be_unknown() {
+            Settled::Unknown
+        } else {
+            Settled::Ended
         }
     }
 

@@ -134,9 +134,18 @@ impl Statements {
 
     /// Auto-commit, or within a transaction. Read the answer by [`finished`](super::answer::finished).
     pub fn finish(&self, request: &FinishRequest) -> Call {
+        self.finish_by(&self.texts.finish, request)
+    }
+
+    /// No row where its transaction is none that was lent, or is over: nothing is finished then.
+    pub(crate) fn finish_lent(&self, request: &FinishRequest) -> Call {
+        self.finish_by(&self.texts.finish_lent, request)
+    }
+
+    fn finish_by(&self, text: &Arc<str>, request: &FinishRequest) -> Call {
         let owner = request.owner;
         call(
-            &self.texts.finish,
+            text,
             vec![
                 key(owner.key),
                 nonce(owner.nonce),

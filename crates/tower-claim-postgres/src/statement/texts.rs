@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use crate::Names;
+use crate::lend::WHERE_LENT;
 
 macro_rules! texts {
-    ($($name:ident: $function:literal, $params:literal;)*) => {
+    ($($name:ident: $function:literal, $params:literal $(, $only:expr)?;)*) => {
         #[derive(Debug)]
         pub(super) struct Texts {
             $(pub(super) $name: Arc<str>,)*
@@ -14,7 +15,7 @@ macro_rules! texts {
         impl Texts {
             pub(super) fn new(names: &Names) -> Self {
                 Self {
-                    $($name: select(&names.of($function), $params),)*
+                    $($name: select(&names.of($function), $params, [$($only)?]),)*
                 }
             }
         }
@@ -28,6 +29,7 @@ texts! {
     renew: "renew_v1", 4;
     mark: "mark_v1", 4;
     finish: "finish_v1", 6;
+    finish_lent: "finish_v1", 6, WHERE_LENT;
     release: "release_v1", 5;
     release_many: "release_many_v1", 5;
     look: "look_v1", 3;
@@ -42,7 +44,9 @@ texts! {
     purge: "purge_v1", 1;
 }
 
-fn select(function: &str, params: usize) -> Arc<str> {
+fn select<const N: usize>(function: &str, params: usize, only: [&str; N]) -> Arc<str> {
     let params: Vec<String> = (1..=params).map(|n| format!("${n}")).collect();
-    Arc::from(format!("select * from {function}({})", params.join(", ")))
+    let select = format!("select * from {function}({})", params.join(", "));
+    let parts = std::iter::once(&*select).chain(only);
+    Arc::from(parts.collect::<Vec<_>>().join(" "))
 }

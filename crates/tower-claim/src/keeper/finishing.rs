@@ -26,6 +26,7 @@ use crate::{Moment, StoreError};
 /// | committed | [`committed`](Self::committed) | is not asked |
 /// | rolled back | drop this | gives the key back at once; past the point of no return it becomes unknown |
 /// | committed, and this was dropped | nothing | refuses the release: a finished record is never touched |
+/// | ended without the finish, and its rows may be there | [`abandon`](Self::abandon) | is not asked: the claim lapses, as after a crash |
 /// | nobody knows: the answer to the commit is missing | [`in_doubt`](Self::in_doubt), or drop this | tells, as soon as the transaction is over |
 ///
 /// So `tx.commit().await?` followed by `finishing.committed()` is right on every path, and a process that
@@ -120,6 +121,12 @@ impl Finishing {
 
     /// The transaction was committed with the finish in it. Nothing is sent.
     pub fn committed(mut self) {
+        self.settled = true;
+    }
+
+    /// Leaves the key as a crash would: nothing is sent, and the claim lapses when its lease is over. For a transaction
+    /// that ended without the finish, and whose rows may be there all the same.
+    pub fn abandon(mut self) {
         self.settled = true;
     }
 

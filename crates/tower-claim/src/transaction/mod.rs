@@ -12,6 +12,7 @@
 //! | answers a 4xx that is kept | is rolled back; the answer is kept | is replayed the answer |
 //! | answers what is not kept (5xx), fails, panics | is rolled back | runs |
 //! | was taken over by another run | is rolled back | gets the other run's answer, as this caller does |
+//! | ends the transaction itself | is as the handler left it; the answer is not kept, and told as a panic (500) | runs, after one lease |
 //! | dies at any point | is rolled back by the server | runs, after one lease; or, died after the commit: is replayed the answer |
 //!
 //! A gRPC answer is below 400 where its status is OK. That comes behind its messages: where they are over the limit
@@ -95,6 +96,9 @@ pub enum CommitError {
     CameSecond(BoxError),
     /// The database refused. Rolled back.
     RolledBack(BoxError),
+    /// The handler has ended the transaction itself, and only it knows how: its rows are there or not, the result is
+    /// not.
+    Ended,
     /// The answer to the commit is missing.
     InDoubt(BoxError),
 }
@@ -105,6 +109,7 @@ impl fmt::Display for CommitError {
             Self::Lost => "another owner has the claim: rolled back",
             Self::CameSecond(_) => "another transaction came first: rolled back",
             Self::RolledBack(_) => "the transaction was rolled back",
+            Self::Ended => "the handler ended the transaction that it was lent",
             Self::InDoubt(_) => "the answer to the commit is missing",
         })
     }
@@ -113,7 +118,7 @@ impl fmt::Display for CommitError {
 impl std::error::Error for CommitError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Lost => None,
+            Self::Lost | Self::Ended => None,
             Self::CameSecond(error) | Self::RolledBack(error) | Self::InDoubt(error) => {
                 Some(&**error)
             }

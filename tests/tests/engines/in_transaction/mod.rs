@@ -3,6 +3,7 @@
 
 mod by_tokio_postgres;
 mod crash;
+mod ended;
 mod existing;
 mod inside;
 mod laws;

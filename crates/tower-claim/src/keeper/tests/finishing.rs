@@ -118,6 +118,22 @@ async fn a_committed_finish_stands_whoever_forgets_to_say_so() {
     assert_eq!(bank.state().await, State::Done);
 }
 
+/// Its transaction ended without the finish, and its rows may be there.
+#[tokio::test(start_paused = true)]
+async fn an_abandoned_finish_sends_nothing_and_lapses() {
+    let bank = Bank::open();
+    let held = claim(&bank.keeper, "a").await;
+    let finishing = held.begin_finish().unwrap();
+    finishing.abandon();
+    drop(held);
+    settled(&bank.keeper).await;
+    assert_eq!(bank.state().await, State::Held, "it has its lease");
+    tokio::time::sleep(LEASE * 2).await;
+    assert_eq!(bank.store.faults().calls().total(), 1, "the claim alone");
+    let next = claim(&bank.keeper, "a").await;
+    assert!(next.took_over().is_some(), "told of it");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_rolled_back_claim_is_given_back_at_once() {
     let bank = Bank::open();
