@@ -4,11 +4,12 @@
 
 use std::future::Future;
 use std::ops::{Deref, DerefMut};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use tower_claim::store::{ClaimRequest, Claimed, Finish, FinishRequest};
+use tower_claim::store::{Busy, ClaimRequest, Claimed, Finish, FinishRequest};
 use tower_claim::transaction::{CommitError, OpenTransaction, TransactionSlot};
-use tower_claim::{Key, StoreError};
+use tower_claim::{Key, StoreError, Token};
 
 use crate::calls::no_row;
 use crate::statement::{Call, Columns, Statements, answer, came_second};
@@ -93,7 +94,8 @@ fn not_committed(error: StoreError) -> CommitError {
     }
 }
 
-/// The claim is the first statement, so a transaction whose snapshot is older than another's commit begins anew.
+/// The claim is the first statement, so a transaction whose snapshot is older than another's commit begins anew; and
+/// where others are ahead of it time and again, the key is busy.
 ///
 /// # Errors
 ///
@@ -107,9 +109,7 @@ where
     S: Session,
     F: Future<Output = Result<S, StoreError>>,
 {
-    let mut tries = SNAPSHOTS;
-    loop {
-        tries -= 1;
+    for _ in 0..SNAPSHOTS {
         let mut open = Open(begin().await?);
         match open.claim(request).await {
             Ok(granted @ Claimed::Granted(_)) => {
@@ -120,10 +120,18 @@ where
                 open.0.roll_back().await;
                 return Ok(refused);
             }
-            Err(error) if came_second(&error) && tries > 0 => open.0.roll_back().await,
+            Err(error) if came_second(&error) => open.0.roll_back().await,
             Err(error) => return Err(error),
         }
     }
+    // The database works, and others were at the key each time. What they are about is not known.
+    Ok(Claimed::Busy(Busy {
+        token: Token::ZERO,
+        since: Duration::ZERO,
+        expires_in: Duration::ZERO,
+        same_fingerprint: true,
+        label: "".into(),
+    }))
 }
 
 impl<S: Session> OpenTransaction for Open<S> {

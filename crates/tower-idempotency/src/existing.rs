@@ -169,12 +169,16 @@ pub(crate) async fn answer(open: &OpenRun, said: &Parts) -> Option<Made> {
     }
     let violation = existing.violation(said)?;
     let hook = existing.hooks.get(violation.constraint())?;
+    let asked = open.asked.clone()?;
+    if open.roll_back().await.is_err() {
+        // The run has no outcome then, whatever the hook would say.
+        return None;
+    }
     let row = ExistingRow {
         violation,
         run: open.run.clone(),
-        asked: open.asked.clone()?,
+        asked,
     };
-    open.roll_back().await;
     let meter = &open.shared.counters.meter;
     meter.hook_asked(open.name(), HOOK);
     // The call itself may panic, too.

@@ -203,7 +203,9 @@ impl OpenRun {
 
     /// Gives the key back. After the point of no return its outcome becomes unknown.
     pub(crate) async fn release(&self) -> Settled {
-        self.roll_back().await;
+        if let Err(why) = self.roll_back().await {
+            self.tell_of(why);
+        }
         if let Some(hold) = self.run.end() {
             self.is_given_back();
             let Hold::Claim(claim) = hold else {
@@ -307,10 +309,12 @@ impl OpenRun {
     }
 }
 
-/// Unsettled, where the runtime shuts down or a callback panicked. A clone of the run that the handler left
-/// behind must not keep the claim.
+/// Unsettled, where the runtime shuts down or a callback panicked. A clone of the run, or of the request's extensions,
+/// that the handler left behind must keep neither the claim nor the transaction.
 impl Drop for OpenRun {
     fn drop(&mut self) {
+        // Dropped, it is rolled back.
+        let _ = self.transaction.take();
         let Some(hold) = self.run.end() else {
             return;
         };

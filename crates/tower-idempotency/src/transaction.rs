@@ -39,11 +39,17 @@ impl OpenRun {
 
     /// Rolls back what the handler wrote, if it wrote in a transaction. Its answer may be an outcome all the
     /// same: a refusal that is kept.
-    pub(crate) async fn roll_back(&self) {
-        if let Ok(Some(transaction)) = self.transaction.take() {
+    ///
+    /// # Errors
+    ///
+    /// [`StillLent`]: its transaction is open, and will not be committed. So is its key then, where that was claimed
+    /// inside. Whoever ends the run is told so again.
+    pub(crate) async fn roll_back(&self) -> Result<(), StillLent> {
+        if let Some(transaction) = self.transaction.take()? {
             // Where the server does not answer, the drop closes the connection: it rolls back by itself.
             self.shared.in_time(transaction.roll_back()).await;
         }
+        Ok(())
     }
 
     /// Commits the outcome with the work.
@@ -203,14 +209,19 @@ impl OpenRun {
 
     /// Something that the handler left behind has its transaction: nobody can commit that any more.
     pub(crate) async fn lost_sight(&self, hold: Hold, why: StillLent) -> Settled {
-        let meter = &self.shared.counters.meter;
-        meter.transaction_left_behind(self.name(), &why);
+        self.tell_of(why);
         if self.run.must_lapse() {
             hold.abandon();
         } else {
             hold.release().await;
         }
         self.rolled_back()
+    }
+
+    /// A mistake of the program, which its people are to hear of.
+    pub(crate) fn tell_of(&self, why: StillLent) {
+        let meter = &self.shared.counters.meter;
+        meter.transaction_left_behind(self.name(), &why);
     }
 
     /// The rows are gone; but past the point of no return there is more than rows.

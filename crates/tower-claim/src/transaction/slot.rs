@@ -22,6 +22,8 @@ enum Place {
     /// Begun by the layer, for the handler to pick up.
     LaidOut(Box<dyn Loan>),
     Lent(Box<dyn Loan>),
+    /// The run is over, and somebody had its transaction yet.
+    KeptBack,
     /// The run is over.
     Closed,
 }
@@ -45,7 +47,7 @@ impl TransactionSlot {
         match *self.lock() {
             Place::Empty => Ok(()),
             Place::LaidOut(_) | Place::Lent(_) => Err(NotLent::Second),
-            Place::Closed => Err(NotLent::Over),
+            Place::KeptBack | Place::Closed => Err(NotLent::Over),
         }
     }
 
@@ -63,7 +65,7 @@ impl TransactionSlot {
                 Ok(())
             }
             Place::LaidOut(_) | Place::Lent(_) => Err(NotLent::Second),
-            Place::Closed => Err(NotLent::Over),
+            Place::KeptBack | Place::Closed => Err(NotLent::Over),
         }
     }
 
@@ -83,7 +85,7 @@ impl TransactionSlot {
                 Arc::clone(whole.ok_or(NotLent::OfAnotherEngine)?)
             }
             Place::Lent(_) => return Err(NotLent::Second),
-            Place::Closed => return Err(NotLent::Over),
+            Place::KeptBack | Place::Closed => return Err(NotLent::Over),
         };
         // Nobody else has it yet.
         let lent = whole.try_lock_owned().map_err(|_| NotLent::Second)?;
@@ -108,7 +110,7 @@ impl TransactionSlot {
         match *place {
             Place::Empty => *place = Place::Lent(Box::new(whole)),
             Place::LaidOut(_) | Place::Lent(_) => return Err(NotLent::Second),
-            Place::Closed => return Err(NotLent::Over),
+            Place::KeptBack | Place::Closed => return Err(NotLent::Over),
         }
         Ok(lent)
     }
@@ -118,12 +120,23 @@ impl TransactionSlot {
     ///
     /// # Errors
     ///
-    /// [`StillLent`]: the handler has answered, and something it left behind has the transaction yet.
+    /// [`StillLent`]: the handler has answered, and something it left behind has the transaction yet. Who asks again is
+    /// told so again.
     pub fn take(&self) -> Result<Option<Box<dyn OpenTransaction>>, StillLent> {
-        let place = std::mem::replace(&mut *self.lock(), Place::Closed);
-        match place {
+        let mut place = self.lock();
+        match std::mem::replace(&mut *place, Place::Closed) {
             Place::Empty | Place::Closed => Ok(None),
-            Place::LaidOut(loan) | Place::Lent(loan) => loan.back().map(Some).ok_or(StillLent),
+            Place::LaidOut(loan) | Place::Lent(loan) => {
+                if let Some(transaction) = loan.back() {
+                    return Ok(Some(transaction));
+                }
+                *place = Place::KeptBack;
+                Err(StillLent)
+            }
+            Place::KeptBack => {
+                *place = Place::KeptBack;
+                Err(StillLent)
+            }
         }
     }
 
@@ -138,6 +151,7 @@ impl fmt::Debug for TransactionSlot {
             Place::Empty => "TransactionSlot(empty)",
             Place::LaidOut(_) => "TransactionSlot(laid out)",
             Place::Lent(_) => "TransactionSlot(lent)",
+            Place::KeptBack => "TransactionSlot(kept back)",
             Place::Closed => "TransactionSlot(closed)",
         })
     }
@@ -205,9 +219,11 @@ mod tests {
         let (slot, dropped) = (TransactionSlot::new(), Arc::default());
         let lent = slot.lend(Rows(Arc::clone(&dropped))).unwrap();
         assert_eq!(slot.take().err(), Some(StillLent));
+        assert_eq!(slot.take().err(), Some(StillLent), "and told of again");
         drop(lent);
         assert_eq!(dropped.load(Ordering::Relaxed), 1);
-        assert!(slot.take().unwrap().is_none());
+        assert_eq!(slot.take().err(), Some(StillLent), "nothing is committed");
+        assert_eq!(slot.is_free(), Err(NotLent::Over));
     }
 
     #[test]

@@ -74,10 +74,9 @@ pub(crate) async fn settle<R, E>(
         let _ = answer.send(Ok(response));
         return;
     }
-    // A refusal is kept without the rows of the work that it refused.
-    if refuses(&parts) {
-        open.roll_back().await;
-    }
+    // A refusal is kept without the rows of the work that it refused. What is kept back the end of the run finds again,
+    // so nothing may go out before.
+    let is_kept_back = refuses(&parts) && open.roll_back().await.is_err();
     let head = open.head(&parts);
     let is_too_big = length.is_some_and(|length| length > open.shared.max_response_body as u64);
     if is_too_big && verdict == Verdict::InTrailers {
@@ -97,7 +96,7 @@ pub(crate) async fn settle<R, E>(
         return;
     }
     let tape = Tape::up_to(open.shared.max_response_body);
-    if length.is_some() || open.is_in_transaction() {
+    if length.is_some() || is_kept_back || open.is_in_transaction() {
         let response = Response::from_parts(parts, body);
         let length = length.unwrap_or(u64::MAX);
         collect(&open, verdict, head, tape, response, length, answer).await;
@@ -235,7 +234,7 @@ async fn settle_whole(
 ) -> Settled {
     // However much of it is kept.
     if trailers.is_some_and(is_refusal) {
-        open.roll_back().await;
+        let _ = open.roll_back().await;
     }
     match (at_the_end(verdict, open, trailers), tape) {
         (Outcome::Keep, Some(tape)) => {

@@ -108,3 +108,34 @@ async fn a_transaction_that_was_not_given_back_is_no_reason_to_forget_a_crash() 
     assert_eq!(next.headers["idempotency-status"], "taken-over");
     drop(left_behind);
 }
+
+/// Something that the handler left behind has a clone of the request's extensions.
+#[test]
+fn a_run_that_goes_down_with_its_runtime_leaves_no_transaction_open() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let entered = runtime.enter();
+    let app = App::new();
+    let layer = app.builder().build().unwrap();
+    let (ends, left_behind) = (Arc::default(), Arc::new(Mutex::new(None)));
+    let open = Arc::downgrade(&ends);
+    let (begun, has_begun) = std::sync::mpsc::channel();
+    let store = Arc::clone(app.store.inner());
+    let ends = Arc::new(Mutex::new(Some(ends)));
+    let holds_on = Arc::clone(&left_behind);
+    let handler = tower::service_fn(move |request: Request<RequestBody<Body>>| {
+        let slot = request.extensions().get::<TransactionSlot>().unwrap();
+        let (store, ends) = (Arc::clone(&store), ends.lock().unwrap().take().unwrap());
+        drop(slot.lend(Rows { store, ends }).unwrap());
+        *holds_on.lock().unwrap() = Some(slot.clone());
+        begun.send(()).unwrap();
+        std::future::pending::<io::Result<Response<Body>>>()
+    });
+    let service = layer.layer(BoxCloneSyncService::new(handler));
+    drop(entered);
+    runtime.spawn(async move { post("/orders").key("k").send(&service).await });
+    has_begun.recv_timeout(ms(60_000)).unwrap();
+    assert!(open.upgrade().is_some(), "it works in its transaction");
+    runtime.shutdown_timeout(ms(60_000));
+    assert!(open.upgrade().is_none(), "rolled back");
+    drop(left_behind);
+}

@@ -211,8 +211,17 @@ async fn a_commit_without_an_answer(mode: Mode) {
     }
 }
 
+/// Whatever the handler answers: a refusal is no outcome either, while the transaction may be open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_transaction_that_is_kept_back_is_not_committed() {
+    for mode in TOGETHER {
+        for says in [StatusCode::OK, StatusCode::GONE] {
+            a_transaction_that_is_kept_back(mode, says).await;
+        }
+    }
+}
+
+async fn a_transaction_that_is_kept_back(mode: Mode, says: StatusCode) {
     let shop = Shop::open().await;
     let (let_go, gone) = (Arc::new(Notify::new()), Arc::new(AtomicU32::new(0)));
     let (told, counted) = (Arc::clone(&let_go), Arc::clone(&gone));
@@ -223,16 +232,28 @@ async fn a_transaction_that_is_kept_back_is_not_committed() {
             drop(tx);
             counted.fetch_add(1, Ordering::Relaxed);
         });
-        "done"
+        (says, "done")
     };
-    let app = shop.app(shop.layer(), post(leak));
+    let app = shop.app(shop.layer_of(mode), post(leak));
     let answer = send(&app, "key").await;
-    let told = &answer.body;
+    let told = format!("{mode:?}, {says}: {}", answer.body);
     assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{told}");
-    let again = send(&shop.orders(shop.layer()), "key").await;
-    assert_eq!((again.status, again.replayed), (StatusCode::CREATED, false));
+    let healthy = shop.orders(shop.layer_of(mode));
+    if mode == Mode::Inside {
+        let busy = send(&healthy, "key").await;
+        assert_eq!(busy.status, StatusCode::CONFLICT, "its key is as open");
+    } else {
+        let again = send(&healthy, "key").await;
+        assert_eq!((again.status, again.replayed), (StatusCode::CREATED, false));
+    }
     let_go.notify_one();
     until("it is let go", async || gone.load(Ordering::Relaxed) > 0).await;
+    until("it is rolled back", async || {
+        let again = send(&healthy, "key").await;
+        assert_eq!(again.replayed, mode == Mode::Outside, "{told}");
+        again.status == StatusCode::CREATED
+    })
+    .await;
     assert_eq!(shop.rows().await, ["key"], "of the second run only");
 }
 

@@ -8,6 +8,7 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::post;
 use futures_util::future::join_all;
+use sqlx::AssertSqlSafe;
 use sqlx::postgres::PgPoolOptions;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -149,5 +150,42 @@ async fn a_payload_that_is_over_binds_no_repeat() {
         held.let_go();
         assert_eq!(first.await.expect("no panic").status, StatusCode::OK);
         held.written.store(0, Ordering::Relaxed);
+    }
+}
+
+/// However often others are ahead of it: that is no failure of the database.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_comes_second_time_and_again_is_told_that_the_key_is_busy() {
+    let shop = Shop::open().await;
+    let by_tokio = super::by_tokio_postgres::transactions(&shop);
+    let layers = [
+        shop.layer_of(Mode::Inside),
+        shop.layer().claim_inside(by_tokio),
+    ];
+    let claim = format!("{}.claim", shop.schema);
+    for (nth, layer) in layers.into_iter().enumerate() {
+        let lose = format!(
+            "create sequence tries_{nth};
+             create function lose() returns trigger language plpgsql as $$ begin
+                 perform nextval('tries_{nth}');
+                 raise exception 'another came first' using errcode = '40001';
+             end $$;
+             create trigger lose before insert on {claim} for each row execute function lose()"
+        );
+        let set = sqlx::raw_sql(AssertSqlSafe(lose)).execute(&shop.pool).await;
+        set.expect("a trigger");
+        let app = shop.app(layer, post(async || "done"));
+        let key = format!("key-{nth}");
+        let busy = send(&app, &key).await;
+        assert_eq!(busy.status, StatusCode::CONFLICT, "{}", busy.body);
+        assert!(busy.body.contains("in-progress"), "{}", busy.body);
+        let tries = AssertSqlSafe(format!("select last_value from tries_{nth}"));
+        let tries = sqlx::query_scalar(tries).fetch_one(&shop.pool).await;
+        assert_eq!(tries.ok(), Some(4_i64), "it has tried");
+        let end = AssertSqlSafe(format!("drop trigger lose on {claim}; drop function lose"));
+        let ended = sqlx::raw_sql(end).execute(&shop.pool).await;
+        ended.expect("no trigger");
+        let again = send(&app, &key).await;
+        assert_eq!((again.body.as_str(), again.replayed), ("done", false));
     }
 }
