@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use tower_claim::store::{Busy, DoneRecord, Value};
-use tower_claim::{Attempt, Claim, Fingerprint, Key, Moment, Place, StoreError};
+use tower_claim::transaction::TransactionSlot;
+use tower_claim::{Attempt, Fingerprint, Key, Moment, Place, StoreError};
 
 use crate::inside::Hold;
 use crate::quota::{Counted, Seat, Tenant};
@@ -33,9 +34,16 @@ pub(crate) enum Admitted {
     Answer(Reply),
 }
 
+/// What a claim is answered, wherever it is made.
+pub(crate) enum Claimed {
+    Granted(Hold),
+    /// Never [`Attempt::Granted`].
+    Refused(Attempt),
+}
+
 /// What came of one claim.
 enum Asked {
-    Granted(Claim, Place, Option<Seat>),
+    Granted(Hold, Place, Option<Seat>),
     Told(Told),
     /// It was not sent.
     Refused(Reply),
@@ -52,16 +60,19 @@ enum Judged {
 
 impl Shared {
     /// Claims the key, and waits where the layer is told to, with so many bytes in memory. `before_wait` is called
-    /// once, before the first wait: what others may need is given back there.
+    /// once, before the first wait: what others may need is given back there. Where claims are made inside of
+    /// transactions, that of the run is then in the slot.
     ///
     /// # Cancellation
     ///
-    /// A drop leaves nothing behind: the keeper gives back a claim that was under way, and another who waits asks.
+    /// A drop leaves nothing behind: the keeper gives back a claim that was under way, or it is rolled back, and another
+    /// who waits asks.
     pub(crate) async fn admit(
         &self,
         (key, tenant): (Key, Option<Tenant>),
         print: Fingerprint,
         bytes: usize,
+        slot: &TransactionSlot,
         before_wait: impl FnOnce() + Send,
     ) -> Admitted {
         let deadline = match self.on_busy {
@@ -109,12 +120,12 @@ impl Shared {
                     },
                 }
             }
-            let told = match self.ask(way, print, tenant).await {
-                Asked::Granted(claim, place, seat) => {
+            let told = match self.ask(way, print, tenant, slot).await {
+                Asked::Granted(hold, place, seat) => {
                     if let Some(follower) = &mut follower {
-                        follower.follows(claim.token());
+                        follower.follows(hold.token());
                     }
-                    return Admitted::Run(Hold::Claim(claim), place, way, seat);
+                    return Admitted::Run(hold, place, way, seat);
                 }
                 Asked::Refused(reply) => return Admitted::Answer(reply),
                 Asked::Told(told) => told,
@@ -166,8 +177,23 @@ impl Shared {
         }
     }
 
-    /// One claim.
-    async fn ask(&self, way: Way, print: Fingerprint, tenant: Option<Tenant>) -> Asked {
+    /// One claim. A repeat of a run that is inside of its transaction here is told so without one: it takes no connection,
+    /// and no room of its tenant's.
+    async fn ask(
+        &self,
+        way: Way,
+        print: Fingerprint,
+        tenant: Option<Tenant>,
+        slot: &TransactionSlot,
+    ) -> Asked {
+        let inside = self.inside.as_ref();
+        if let Some(busy) = inside.and_then(|inside| inside.here.meet(way.key, print)) {
+            return Asked::Told(Told {
+                print,
+                sent: self.clock().now(),
+                attempt: Ok(Attempt::Busy(busy)),
+            });
+        }
         // Before the claim: else a drain could be over, and its process gone, before the claim is.
         let place = match self.detached.reserve() {
             Ok(place) => place,
@@ -178,21 +204,34 @@ impl Shared {
             Err(reply) => return Asked::Refused(reply),
         };
         let sent = self.clock().now();
+        let claimed = match inside {
+            Some(inside) => self.begin_inside(inside, way, print, slot).await,
+            None => self.claim_outside(way, print).await,
+        };
+        let attempt = match claimed {
+            Ok(Claimed::Granted(hold)) => {
+                return Asked::Granted(hold, place, counted.map(Counted::granted));
+            }
+            Ok(Claimed::Refused(attempt)) => Ok(attempt),
+            Err(error) => Err(error),
+        };
+        Asked::Told(Told {
+            print,
+            sent,
+            attempt,
+        })
+    }
+
+    async fn claim_outside(&self, way: Way, print: Fingerprint) -> Result<Claimed, StoreError> {
         let terms = self.terms_on(way);
-        match self
+        let attempt = self
             .keeper
             .claim(way.key, Some(print), terms, way.floor)
-            .await
-        {
-            Ok(Attempt::Granted(claim)) => {
-                Asked::Granted(claim, place, counted.map(Counted::granted))
-            }
-            attempt => Asked::Told(Told {
-                print,
-                sent,
-                attempt,
-            }),
-        }
+            .await?;
+        Ok(match attempt {
+            Attempt::Granted(claim) => Claimed::Granted(Hold::Claim(claim)),
+            refused => Claimed::Refused(refused),
+        })
     }
 
     /// What a claim's answer means for a repeat.

@@ -138,21 +138,15 @@ where
     let mut asking = Some(row.asks_the_store("claim"));
     let transaction = TransactionSlot::new();
     let work = (entry.key, entry.tenant);
-    let admitted = match &shared.inside {
-        Some(inside) => {
-            let admitted = shared.admit_inside(inside, work, print, &transaction);
-            admitted.await
-        }
-        None => {
-            let before_wait = || {
-                inner = inner.take().map(Inner::idle);
-                asking = None;
-                waiting = Some(row.waits_for(entry.key));
-            };
-            let admitted = shared.admit(work, print, upload.bytes().len(), before_wait);
-            admitted.await
-        }
+    let before_wait = || {
+        inner = inner.take().map(Inner::idle);
+        asking = None;
+        waiting = Some(row.waits_for(entry.key));
     };
+    let bytes = upload.bytes().len();
+    let admitted = shared
+        .admit(work, print, bytes, &transaction, before_wait)
+        .await;
     drop((asking, waiting));
     let (hold, place, way, seat) = match admitted {
         Admitted::Run(hold, place, way, seat) => (hold, place, way, seat),
@@ -196,6 +190,7 @@ where
     let began = hold.took_over().map_or(Duration::ZERO, |run| run.since);
     let began = shared.clock().unix_time().saturating_sub(began);
     let first_seen = way.first_seen.map_or(began, |first| first.min(began));
+    let stay = hold.stay();
     let outer = parts.extensions.get::<IdempotentRun>().cloned();
     let run = IdempotentRun::new(
         (entry.key, entry.business_key),
@@ -224,6 +219,7 @@ where
         run,
         method,
         transaction,
+        stay,
         asked,
         upload: failed,
         responder: responder.clone(),

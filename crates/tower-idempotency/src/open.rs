@@ -12,7 +12,7 @@ use tower_claim::{Claim, Code, Fingerprint, Key, Refusal};
 
 use crate::body::UploadFailed;
 use crate::existing::Asked;
-use crate::inside::Hold;
+use crate::inside::{Hold, Stay};
 use crate::quota::Seat;
 use crate::record::{self, Head, Record};
 use crate::reply::{Reply, Responder, Status};
@@ -31,6 +31,8 @@ pub(crate) struct OpenRun {
     pub(crate) run: IdempotentRun,
     pub(crate) method: Method,
     pub(crate) transaction: TransactionSlot,
+    /// Where its claim is inside of its transaction.
+    pub(crate) stay: Option<Arc<Stay>>,
     /// Where a hook may want to know.
     pub(crate) asked: Option<Asked>,
     pub(crate) upload: UploadFailed,
@@ -103,6 +105,26 @@ impl OpenRun {
 
     /// Keeps the outcome. Its response may go out when this has answered.
     pub(crate) async fn finish(&self, record: Record) -> Settled {
+        let settled = self.keep(record).await;
+        self.leave();
+        settled
+    }
+
+    /// Gives the key back. After the point of no return its outcome becomes unknown.
+    pub(crate) async fn release(&self) -> Settled {
+        self.give_back().await;
+        self.leave();
+        Settled::Stands
+    }
+
+    /// Its transaction has ended. Who repeats the request right after its answer must not be told that it runs.
+    fn leave(&self) {
+        if let Some(stay) = &self.stay {
+            stay.leave();
+        }
+    }
+
+    async fn keep(&self, record: Record) -> Settled {
         let counters = &self.shared.counters;
         let transaction = self.transaction.take();
         let Some(hold) = self.run.end() else {
@@ -201,33 +223,34 @@ impl OpenRun {
         }
     }
 
-    /// Gives the key back. After the point of no return its outcome becomes unknown.
-    pub(crate) async fn release(&self) -> Settled {
+    async fn give_back(&self) {
         if let Err(why) = self.roll_back().await {
             self.tell_of(why);
         }
-        if let Some(hold) = self.run.end() {
-            self.is_given_back();
-            let Hold::Claim(claim) = hold else {
-                let seat = self.seat.iter();
-                seat.for_each(|seat| self.count_given_back(seat));
-                return Settled::Stands;
-            };
-            if self.run.mark_is_in_doubt() {
-                self.withdraw(claim).await;
-                let keep = self.shared.terms.lease();
-                self.seat.iter().for_each(|seat| seat.stays(keep));
-            } else if self.run.must_lapse() {
-                claim.abandon();
-                let keep = self.shared.terms.lease();
-                self.seat.iter().for_each(|seat| seat.stays(keep));
-            } else {
-                let _ = claim.release().await;
-                let seat = self.seat.iter();
-                seat.for_each(|seat| self.count_given_back(seat));
-            }
+        let Some(hold) = self.run.end() else {
+            return;
+        };
+        self.is_given_back();
+        let Hold::Claim(claim) = hold else {
+            self.seat
+                .iter()
+                .for_each(|seat| self.count_given_back(seat));
+            return;
+        };
+        if self.run.mark_is_in_doubt() {
+            self.withdraw(claim).await;
+            let keep = self.shared.terms.lease();
+            self.seat.iter().for_each(|seat| seat.stays(keep));
+        } else if self.run.must_lapse() {
+            claim.abandon();
+            let keep = self.shared.terms.lease();
+            self.seat.iter().for_each(|seat| seat.stays(keep));
+        } else {
+            let _ = claim.release().await;
+            self.seat
+                .iter()
+                .for_each(|seat| self.count_given_back(seat));
         }
-        Settled::Stands
     }
 
     /// Nobody can tell what a run before this one came to: that is for an operator now.

@@ -6,7 +6,7 @@ use tower_claim::store::{FinishRequest, Owner, Release, ReleaseRequest, State, V
 use tower_claim::transaction::{
     CommitError, Conflict, NotLent, OpenTransaction, StillLent, TransactionSlot,
 };
-use tower_claim::{Finishing, Settled as InTheEnd};
+use tower_claim::{Finishing, Settled as InTheEnd, Token};
 
 use crate::inside::{Begun, Hold};
 use crate::open::{OpenRun, Settled};
@@ -118,7 +118,7 @@ impl OpenRun {
         let slot = TransactionSlot::new();
         let claimed = self
             .shared
-            .claim_inside(inside, self.key, self.print, &slot)
+            .claim_inside(inside, (self.key, Token::ZERO), self.print, &slot)
             .await;
         match claimed {
             Ok(Begun::Granted(hold)) => match slot.take() {

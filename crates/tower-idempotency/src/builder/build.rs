@@ -14,7 +14,7 @@ use crate::counts::Counters;
 use crate::derived::Derived;
 use crate::entry::Source;
 use crate::fingerprint::{BodyRules, Bound, Secret};
-use crate::inside::ClaimInside;
+use crate::inside::{ClaimInside, Here};
 use crate::layer::{IdempotencyLayer, LABEL, RECONCILE_LABEL};
 use crate::order::Order;
 use crate::policy::PolicyLink;
@@ -266,9 +266,11 @@ impl IdempotencyBuilder {
         let inside = self.inside.map(|begin| ClaimInside {
             begin,
             entropy: Arc::clone(&self.entropy),
+            here: Here::default(),
         });
+        let here = inside.as_ref().map(|inside| inside.here.clone());
         let running = Arc::new(Running::new(Arc::clone(&self.clock), meter.clone()));
-        let followers = Followers::new(self.waits, &keeper);
+        let followers = Followers::new(self.waits, &keeper, here);
         IdempotencyLayer::of(Shared {
             keeper,
             terms,

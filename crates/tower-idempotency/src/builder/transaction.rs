@@ -10,7 +10,6 @@ use tower_claim::transaction::{BeginWithClaim, UniqueViolation};
 use tower_claim::{ConfigError, LapsePolicy};
 
 use super::IdempotencyBuilder;
-use crate::admit::OnBusy;
 use crate::existing::ExistingRow;
 use crate::store_down::OnStoreDown;
 
@@ -21,13 +20,14 @@ impl IdempotencyBuilder {
     /// tower-claim-postgres), which is to be given here, too.
     ///
     /// No lease runs, no heartbeat is sent, and **a crash leaves nothing at all**: a repeat runs as soon as the
-    /// database has noticed. A repeat of a request that is going is refused 409 `in-progress`; it waits for the row for
-    /// 50 ms at most. What is paid for it is in the table of the [crate's docs](crate#which-postgresql-mode): a connection of the
+    /// database has noticed. A repeat of a request that is going is refused 409 `in-progress`; or it waits
+    /// ([`OnBusy::Wait`](crate::OnBusy::Wait)). Where that goes on in this process neither takes a connection; else a look takes one, for 50 ms at
+    /// most. What is paid for it is in the table of the [crate's docs](crate#which-postgresql-mode): a connection of the
     /// pool for the whole of each run and for each replay, and:
     ///
-    /// - a running request is seen by nobody: [`KeyLookup`](crate::KeyLookup) does not know it, and another payload
-    ///   under its key is refused as in progress, not as reused;
-    /// - repeats cannot wait for it: [`OnBusy::Wait`] is refused when the layer is built;
+    /// - a running request is seen by no other process: there another payload under its key is refused as in progress, not
+    ///   as reused, those who wait look for its end four times a second, with one connection for all who wait for one key, and
+    ///   over its tenant's quota a repeat is told 429. [`KeyLookup`](crate::KeyLookup) does not know it;
     /// - there is no [point of no return](crate::IdempotentRun::point_of_no_return) and nothing lapses:
     ///   [`LapsePolicy::Hold`] and [`reconcile`](Self::reconcile) are refused as well;
     /// - an overlap of [`key_window`](Self::key_window) is refused, since a run of the last window would not be seen; and
@@ -164,13 +164,6 @@ impl IdempotencyBuilder {
             return Ok(());
         }
         let wrong = |setting, text: &str| Err(ConfigError::new(setting, text.to_owned()));
-        if let OnBusy::Wait(_) = self.on_busy {
-            return wrong(
-                "on_busy",
-                "a claim inside a transaction cannot be watched from outside: use OnBusy::Reject, or leave \
-                 `claim_inside` out",
-            );
-        }
         if self.window.is_some_and(|window| !window.overlap.is_zero()) {
             return wrong(
                 "key_window",

@@ -10,12 +10,15 @@ use tower_claim::store::Watched;
 use tower_claim::{Clock, DynClaimStore, Fingerprint, Key, StoreError, Token};
 
 use super::Told;
+use crate::inside::Here;
 
 type Watch = BoxFuture<'static, News>;
 
 /// How a watch that ends while the hold goes on (a lease that lapses over and over, a store that is fooled) is slowed
 /// down.
 const WATCH_PAUSE: Duration = Duration::from_millis(50);
+/// How long a crowd waits between two looks for a run that is inside of its transaction in another process.
+const LOOK_PAUSE: Duration = Duration::from_millis(250);
 
 /// What a crowd hears.
 #[derive(Clone)]
@@ -111,19 +114,32 @@ impl Crowd {
     }
 }
 
-/// A watch of this hold; where it was watched already, and still goes on, with a pause first.
-pub(super) fn watch(
-    store: &Arc<dyn DynClaimStore>,
-    clock: &Arc<dyn Clock>,
-    (key, token): (Key, Token),
-    is_again: bool,
-) -> Watch {
-    let (store, clock) = (Arc::clone(store), Arc::clone(clock));
-    let watch = async move {
-        if is_again {
-            clock.sleep_until(clock.now() + WATCH_PAUSE).await;
+/// What is watched, by.
+pub(super) struct Watching {
+    pub(super) store: Arc<dyn DynClaimStore>,
+    pub(super) clock: Arc<dyn Clock>,
+    /// Where claims are made inside of transactions: the store sees none of these runs.
+    pub(super) here: Option<Here>,
+}
+
+impl Watching {
+    /// A watch of this hold; where it was watched already, and still goes on, with a pause first.
+    pub(super) fn watch(&self, (key, token): (Key, Token), is_again: bool) -> Watch {
+        if let Some(end) = self.here.as_ref().and_then(|here| here.end_of(key)) {
+            return end.map(|()| News::Watched(Ok(Watched::Ended))).boxed();
         }
-        News::Watched(store.dyn_watch(key, token).await.map_err(Arc::new))
-    };
-    watch.boxed()
+        let (store, clock) = (Arc::clone(&self.store), Arc::clone(&self.clock));
+        // Of another process: nobody tells of its end, and each look takes a connection.
+        let pause = match self.here {
+            Some(_) => LOOK_PAUSE,
+            None => WATCH_PAUSE,
+        };
+        let watch = async move {
+            if is_again {
+                clock.sleep_until(clock.now() + pause).await;
+            }
+            News::Watched(store.dyn_watch(key, token).await.map_err(Arc::new))
+        };
+        watch.boxed()
+    }
 }

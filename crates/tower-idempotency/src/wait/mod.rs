@@ -12,11 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::OwnedMutexGuard;
 use tower_claim::store::{DoneRecord, Watched};
-use tower_claim::{
-    Attempt, Clock, DynClaimStore, Fingerprint, Keeper, Key, Moment, StoreError, Token,
-};
+use tower_claim::{Attempt, Fingerprint, Keeper, Key, Moment, StoreError, Token};
 
-use crowd::{Crowd, News, Round};
+use crate::inside::Here;
+use crowd::{Crowd, News, Round, Watching};
 
 /// How many may wait.
 #[derive(Debug, Clone, Copy)]
@@ -42,8 +41,7 @@ pub(crate) struct Told {
 pub(crate) struct Followers(Arc<Inner>);
 
 struct Inner {
-    store: Arc<dyn DynClaimStore>,
-    clock: Arc<dyn Clock>,
+    watched: Watching,
     limits: WaitLimits,
     state: Mutex<State>,
 }
@@ -56,10 +54,14 @@ struct State {
 }
 
 impl Followers {
-    pub(crate) fn new(limits: WaitLimits, keeper: &Keeper) -> Self {
+    /// Of the runs of this keeper, and of those that are inside of their transactions here.
+    pub(crate) fn new(limits: WaitLimits, keeper: &Keeper, here: Option<Here>) -> Self {
         Self(Arc::new(Inner {
-            store: Arc::clone(keeper.store()),
-            clock: Arc::clone(keeper.clock()),
+            watched: Watching {
+                store: Arc::clone(keeper.store()),
+                clock: Arc::clone(keeper.clock()),
+                here,
+            },
             limits,
             state: Mutex::default(),
         }))
@@ -244,9 +246,9 @@ impl Follower {
         let Some(crowd) = state.crowds.get_mut(&self.key) else {
             return;
         };
-        let Inner { store, clock, .. } = &*self.inner;
+        let watched = &self.inner.watched;
         let old = crowd.join(token, self.print, |is_again| {
-            crowd::watch(store, clock, (self.key, token), is_again)
+            watched.watch((self.key, token), is_again)
         });
         self.round = crowd.round.clone();
         self.token = token;

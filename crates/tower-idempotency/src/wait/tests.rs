@@ -32,7 +32,7 @@ impl Place {
         };
         Self {
             store,
-            followers: Followers::new(limits, &keeper),
+            followers: Followers::new(limits, &keeper, None),
         }
     }
 

@@ -10,9 +10,7 @@ use futures_util::future::join_all;
 use system_tests::relay::Relay;
 use tower_claim::LapsePolicy;
 use tower_claim_sqlx::{RunTransaction, WorkError};
-use tower_idempotency::{
-    IdempotentRun, OnBusy, OnStoreDown, PointRefused, Reconciled, RequestFields,
-};
+use tower_idempotency::{IdempotentRun, OnStoreDown, PointRefused, Reconciled, RequestFields};
 
 use super::laws::send;
 use super::{Mode, SECOND, Shop, TOGETHER, insert, until};
@@ -206,7 +204,6 @@ async fn what_cannot_be_had_inside_is_refused_when_built() {
     let inside = || shop.layer_of(Mode::Inside);
     let never = |_| async { Reconciled::Unknown };
     for (layer, setting) in [
-        (inside().on_busy(OnBusy::Wait(SECOND)), "on_busy"),
         (
             inside().on_store_down(OnStoreDown::RunUnprotected),
             "on_store_down",

@@ -5,6 +5,7 @@ mod by_tokio_postgres;
 mod crash;
 mod ended;
 mod existing;
+mod here;
 mod inside;
 mod laws;
 mod recovered;

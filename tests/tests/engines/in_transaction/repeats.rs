@@ -1,4 +1,4 @@
-//! Repeats of a run that is inside of its transaction, where nobody sees it.
+//! Repeats of a run that is inside of its transaction, by processes that do not see it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,21 +16,29 @@ use tower_claim::ClaimAdmin;
 use tower_claim_postgres::Names;
 use tower_claim_postgres::statement::Statements;
 use tower_claim_sqlx::{Claims, RunTransaction, Transactions};
-use tower_idempotency::IdempotentRun;
+use tower_idempotency::{IdempotencyBuilder, IdempotencyLayer, IdempotentRun};
 
 use super::inside::{REPEATABLE_READ, SERIALIZABLE};
 use super::laws::{Answer, send, send_item};
 use super::{Mode, SECOND, Shop, insert, until};
 
 /// A handler that has written its row, and goes on when it is let.
-struct Held {
-    app: Router,
-    written: Arc<AtomicU32>,
-    gate: Arc<Semaphore>,
+pub struct Held {
+    pub app: Router,
+    pub written: Arc<AtomicU32>,
+    pub gate: Arc<Semaphore>,
 }
 
 impl Held {
-    fn over(shop: &Shop) -> Self {
+    pub fn over(shop: &Shop) -> Self {
+        Self::under(shop, shop.layer_of(Mode::Inside))
+    }
+
+    pub fn under(shop: &Shop, layer: IdempotencyBuilder) -> Self {
+        Self::at(shop, &layer.build().expect("good settings"))
+    }
+
+    pub fn at(shop: &Shop, layer: &IdempotencyLayer) -> Self {
         let (written, gate) = (Arc::new(AtomicU32::new(0)), Arc::new(Semaphore::new(0)));
         let (count, open) = (Arc::clone(&written), Arc::clone(&gate));
         let handler = async move |run: IdempotentRun, mut tx: RunTransaction| {
@@ -40,15 +48,16 @@ impl Held {
             open.acquire().await.expect("never closed").forget();
             format!("order {id}")
         };
+        let orders = Router::new().route("/orders", post(handler).layer(layer.clone()));
         Self {
-            app: shop.app(shop.layer_of(Mode::Inside), post(handler)),
+            app: orders.with_state(shop.clone()),
             written,
             gate,
         }
     }
 
     /// A first run that has written.
-    async fn begin(&self, key: &'static str) -> JoinHandle<Answer> {
+    pub async fn begin(&self, key: &'static str) -> JoinHandle<Answer> {
         let before = self.written.load(Ordering::Relaxed);
         let app = self.app.clone();
         let first = tokio::spawn(async move { send(&app, key).await });
@@ -59,12 +68,12 @@ impl Held {
         first
     }
 
-    fn let_go(&self) {
+    pub fn let_go(&self) {
         self.gate.add_permits(1);
     }
 }
 
-/// One connection runs, the other serves all who repeat: none of them holds it while it waits.
+/// One connection runs, the other serves all who repeat from elsewhere: none of them holds it while it waits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_repeat_never_waits_for_the_row_and_holds_no_connection() {
     let mut shop = Shop::open().await;
@@ -72,9 +81,9 @@ async fn a_repeat_never_waits_for_the_row_and_holds_no_connection() {
     let two = PgPoolOptions::new().max_connections(2);
     let two = two.acquire_timeout(30 * SECOND).connect_with(options).await;
     shop.transactions = super::transactions(&two.expect("it connects"), &shop.schema);
-    let held = Held::over(&shop);
+    let (held, elsewhere) = (Held::over(&shop), Held::over(&shop));
     let first = held.begin("key").await;
-    let repeats = join_all((0..20).map(|_| send(&held.app, "key"))).await;
+    let repeats = join_all((0..20).map(|_| send(&elsewhere.app, "key"))).await;
     assert!(!first.is_finished(), "it waits for its gate");
     for repeat in repeats {
         assert_eq!(repeat.status, StatusCode::CONFLICT, "{}", repeat.body);
@@ -103,7 +112,8 @@ async fn a_claim_that_came_second_is_replayed_the_record() {
         let shop = shop.beginning_with(begin);
         let held = Held::over(&shop);
         let first = held.begin("key").await;
-        let app = held.app.clone();
+        // Of a process that does not see the first.
+        let app = Held::over(&shop).app;
         let second = tokio::spawn(async move { send(&app, "key").await });
         until("it waits for the row", async || {
             let waiting = "select count(*) from pg_stat_activity \
