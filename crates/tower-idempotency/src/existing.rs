@@ -3,6 +3,7 @@
 //! died between its row and its record.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -98,6 +99,8 @@ pub(crate) struct ExistingRows {
     hooks: HashMap<String, Hook>,
     /// Reads a violation out of an answer that does not tell of it by an extension.
     read: Option<ReadViolation>,
+    /// One that has two: which of them is meant, nobody knows.
+    twice: Option<String>,
 }
 
 impl ExistingRows {
@@ -109,7 +112,17 @@ impl ExistingRows {
         F: Future<Output = Option<Response<Bytes>>> + Send + 'static,
     {
         let hook: Hook = Arc::new(move |row| Box::pin(hook(row)));
-        self.hooks.insert(constraint, hook);
+        match self.hooks.entry(constraint) {
+            Entry::Vacant(place) => {
+                place.insert(hook);
+            }
+            Entry::Occupied(place) => self.twice = Some(place.key().clone()),
+        }
+    }
+
+    /// The constraint that has two hooks.
+    pub(crate) fn twice(&self) -> Option<&str> {
+        self.twice.as_deref()
     }
 
     pub(crate) fn read_by(

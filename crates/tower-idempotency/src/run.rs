@@ -188,7 +188,9 @@ impl IdempotentRun {
     ///
     /// From then on every answer is kept and replayed, also a 5xx; and after a crash, a panic or a lapse the
     /// outcome is *unknown*: nobody runs again until an operator resolves it or its unfinished keep has
-    /// passed.
+    /// passed. So it is where the handler's transaction (of tower-claim-sqlx or tower-claim-postgres) is not committed, be it
+    /// that another transaction came first (SQLSTATE 40001), that a statement failed, or that the handler ended it itself:
+    /// the rows are gone, what the mark stands for is not, and no answer can be kept that says so. 409 `outcome-unknown` then.
     ///
     /// # Errors
     ///

@@ -38,7 +38,7 @@ impl IdempotencyBuilder {
     /// A lease that is too short to be renewed or for the store's engine; a zero where zero does not mean
     /// off; a malformed namespace; fields or windows that cannot make a key, or a derived key without a scope; rules
     /// for the fingerprint that exclude each other; [`LapsePolicy::Hold`](tower_claim::LapsePolicy::Hold) on an engine that may
-    /// forget, which a reconcile hook needs, too; headers that would break a replay; a bad key ring; [`RunOn::Task`](tower_claim::RunOn::Task) outside of a runtime. The text says what to write
+    /// forget, which a reconcile hook needs, too; two hooks for one constraint; headers that would break a replay; a bad key ring; [`RunOn::Task`](tower_claim::RunOn::Task) outside of a runtime. The text says what to write
     /// instead.
     pub fn build(mut self) -> Result<IdempotencyLayer, ConfigError> {
         let mut terms = Terms::builder(self.lease)

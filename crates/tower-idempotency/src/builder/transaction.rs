@@ -55,7 +55,7 @@ impl IdempotencyBuilder {
 
     /// Answers for a row that is there already: when the database refuses a handler's row by this unique constraint or
     /// index, the hook makes the answer of the row that is there. The answer is kept and replayed like any other.
-    /// Default: none, and the handler's own error is the answer. For several constraints, several calls.
+    /// Default: none, and the handler's own error is the answer. For several constraints, several calls; a second hook for one constraint is refused when the layer is built.
     ///
     /// The claim stops what comes twice under one key. The index stops the rest: one intent under two keys, and, where
     /// rows are written outside of the layer's transaction, a run that died between its row and its record.
@@ -156,7 +156,13 @@ impl IdempotencyBuilder {
                     .to_owned(),
             ));
         }
-        Ok(())
+        let Some(constraint) = self.existing.twice() else {
+            return Ok(());
+        };
+        Err(ConfigError::new(
+            "on_unique_violation",
+            format!("`{constraint}` has two hooks: make one of them, or name another constraint"),
+        ))
     }
 
     pub(super) fn check_inside(&self) -> Result<(), ConfigError> {

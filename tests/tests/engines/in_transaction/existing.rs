@@ -212,3 +212,18 @@ async fn a_violation_in_the_extensions_is_enough() {
         (StatusCode::OK, "known")
     );
 }
+
+/// Which of two is meant, nobody knows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_hook_for_one_constraint_is_refused_when_built() {
+    let shop = Shop::open().await;
+    let knows_nothing = |_| async { None };
+    let one = shop.layer().on_unique_violation(INDEX, knows_nothing);
+    let two = one.on_unique_violation("another", knows_nothing);
+    let refused = two.on_unique_violation(INDEX, knows_nothing).build();
+    let refused = refused.expect_err("refused").to_string();
+    assert!(
+        refused.contains("on_unique_violation") && refused.contains(INDEX),
+        "{refused}"
+    );
+}
