@@ -20,6 +20,7 @@ mod processes;
 mod published;
 mod published_cases;
 mod restart;
+mod seen;
 mod start;
 mod stores;
 
