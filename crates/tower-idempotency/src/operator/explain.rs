@@ -11,10 +11,11 @@ use tower_claim::{Key, StoreError};
 use super::{Operator, UnknownOutcome, waits_for_hook};
 use crate::admit::lead;
 use crate::record::{Before, Marker, is_withdrawn};
+use crate::shown;
 use crate::way::{LONGEST_WAY, too_long};
 
 /// What became of a key.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum Explanation {
     /// No run is remembered.
@@ -46,6 +47,41 @@ pub enum Explanation {
     Unreadable(String),
     /// Nobody knows.
     Unknown(UnknownOutcome),
+}
+
+impl fmt::Debug for Explanation {
+    /// Of a response no more than its status, its headers' names and its length.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NeverSeen => f.write_str("NeverSeen"),
+            Self::Running {
+                since,
+                expires_in,
+                last_beat,
+                progress,
+                marked,
+            } => f
+                .debug_struct("Running")
+                .field("since", since)
+                .field("expires_in", expires_in)
+                .field("last_beat", last_beat)
+                .field("progress", progress)
+                .field("marked", marked)
+                .finish(),
+            Self::Done {
+                response,
+                finished,
+                keep_left,
+            } => f
+                .debug_struct("Done")
+                .field("response", &response.as_ref().map(shown::Answer))
+                .field("finished", finished)
+                .field("keep_left", keep_left)
+                .finish(),
+            Self::Unreadable(why) => f.debug_tuple("Unreadable").field(why).finish(),
+            Self::Unknown(outcome) => f.debug_tuple("Unknown").field(outcome).finish(),
+        }
+    }
 }
 
 impl Operator {

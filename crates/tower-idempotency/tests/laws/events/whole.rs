@@ -111,7 +111,7 @@ async fn debug_output_holds_nothing_secret() {
     use tower::{Layer, ServiceExt};
     use tower_claim::transaction::{Conflict, UniqueViolation};
     use tower_idempotency::{
-        IdempotencyKeyLayer, IdempotentRun, KeyLookup, LogicalCall, PolicyService,
+        Explanation, IdempotencyKeyLayer, IdempotentRun, KeyLookup, LogicalCall, PolicyService,
     };
 
     let app = App::new();
@@ -141,12 +141,14 @@ async fn debug_output_holds_nothing_secret() {
     read(response).await;
     let operator = layer.operator(app.store.inner().clone());
     let key = operator.key_of(&order().request().into_parts().0).unwrap();
+    let explained: Explanation = operator.explain(key).await.unwrap();
+    assert!(matches!(explained, Explanation::Done { .. }));
     let violation = UniqueViolation::new("orders_pk").with_detail("s3cret-row");
     let call = LogicalCall::resumed("s3cret-key-8e03978e", ms(0)).unwrap();
     let all = [
         shown.lock().unwrap().clone(),
         body,
-        format!("{layer:?} {service:?} {operator:?} {key:?}"),
+        format!("{layer:?} {service:?} {operator:?} {key:?} {explained:?}"),
         format!("{:?}", Conflict::UniqueViolation(violation)),
         format!("{call:?} {:?}", IdempotencyKeyLayer::new()),
         format!(
