@@ -2,6 +2,8 @@
 //! another.
 
 mod answers;
+mod interruptions;
+mod limits;
 mod requests;
 mod statuses;
 
@@ -141,7 +143,7 @@ pub(super) fn of(shared: &Shared) -> Vec<Chapter> {
             has_fingerprint_secret: fingerprint_secret.is_some(),
         }),
         answers::markers(*tell_status, policy_link.as_ref()),
-        answers::interruptions(&answers::Interruptions {
+        interruptions::interruptions(&interruptions::Interruptions {
             terms,
             asks_a_hook: reconcile.is_some(),
             is_inside: inside.is_some(),
@@ -149,7 +151,7 @@ pub(super) fn of(shared: &Shared) -> Vec<Chapter> {
             on_store_down: *on_store_down,
             store: &capabilities,
         }),
-        answers::limits(answers::Limits {
+        limits::limits(limits::Limits {
             max_request_body: *max_request_body,
             stream_uploads: *stream_uploads,
             max_in_flight: *max_in_flight,
