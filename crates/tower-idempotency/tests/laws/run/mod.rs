@@ -1,53 +1,15 @@
 //! The life of a handler: it runs to its end, and how it ends decides what a repeat gets.
 
+mod detached;
+mod doubt;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use futures_util::future::{BoxFuture, join_all};
-use tower_claim::testing::{Fault, Operation};
-use tower_claim::{ClaimAdmin, Code, Refusal};
-use tower_idempotency::{Explanation, Outcome, RequestBody, default_outcome};
+use tower_claim::{Code, Refusal};
+use tower_idempotency::{Outcome, RequestBody, default_outcome};
 
 use crate::support::*;
-
-#[tokio::test(start_paused = true)]
-async fn a_handler_runs_on_when_its_caller_hangs_up() {
-    let app = App::new();
-    let layer = app.builder().build().unwrap();
-    let service = app.under(&layer);
-    let ask = post("/orders").key("k");
-    let slow = ask.clone().flags("delay=1000");
-    assert!(
-        tokio::time::timeout(ms(100), slow.send(&service))
-            .await
-            .is_err()
-    );
-    assert_eq!((app.effects(), layer.in_flight()), (1, 1));
-    ask.send(&service).await.assert_refused(409, "in-progress");
-    tokio::time::sleep(ms(901)).await;
-    let replay = ask.send(&service).await;
-    assert!(replay.is_replay());
-    assert_eq!(replay.text(), "{\"n\":1,\"read\":2}");
-    assert_eq!((app.effects(), layer.in_flight()), (1, 0));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_streamed_answer_is_kept_when_its_caller_hangs_up() {
-    let app = App::new();
-    let service = app.service();
-    let ask = post("/orders")
-        .key("k")
-        .flags("size=30&chunks=3&chunk_delay=100&nolen");
-    assert!(
-        tokio::time::timeout(ms(150), ask.send(&service))
-            .await
-            .is_err()
-    );
-    tokio::time::sleep(ms(100)).await;
-    let replay = ask.send(&service).await;
-    assert!(replay.is_replay());
-    assert_eq!(replay.text().len(), 30);
-}
 
 #[tokio::test(start_paused = true)]
 async fn what_asks_for_another_try_frees_the_key() {
@@ -236,80 +198,6 @@ async fn behind_a_rule_that_panics_the_work_is_done_and_its_answer_not_kept() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn no_more_handlers_run_than_may() {
-    let app = App::new();
-    let service = app.under(&app.builder().max_in_flight(2).build().unwrap());
-    let ask = |n: u32| post("/orders").key(&format!("k{n}")).flags("delay=100");
-    let asks: Vec<_> = (0..5).map(ask).collect();
-    let all = join_all(asks.iter().map(|a| a.send(&service))).await;
-    let refused: Vec<_> = all.iter().filter(|a| a.status != 201).collect();
-    assert_eq!((refused.len(), app.effects()), (3, 2));
-    for answer in refused {
-        answer.assert_refused(503, "overloaded");
-        assert!(answer.retry_after().is_some());
-    }
-    // The refused keys are free: nothing of them was left behind.
-    for ask in &asks {
-        assert_eq!(ask.send(&service).await.status, 201);
-    }
-    assert_eq!(app.effects(), 5);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_drain_waits_for_handlers_and_refuses_new_ones() {
-    let app = App::new();
-    let layer = app.builder().build().unwrap();
-    let service = app.under(&layer);
-    let slow = post("/orders").key("k").flags("delay=1000");
-    assert!(
-        tokio::time::timeout(ms(10), slow.send(&service))
-            .await
-            .is_err()
-    );
-    assert!(!layer.drain(ms(100)).await, "the handler still runs");
-    post("/orders")
-        .key("k2")
-        .send(&service)
-        .await
-        .assert_refused(503, "shutting-down");
-    post("/orders").send(&service).await.assert_fresh(201);
-    assert!(layer.drain(ms(1000)).await);
-    assert_eq!(layer.in_flight(), 0);
-}
-
-tokio::task_local! {
-    static USER: &'static str;
-}
-
-/// Takes the caller's user along.
-struct CarryUser;
-
-impl tower_claim::Carry for CarryUser {
-    fn carry(&self, work: BoxFuture<'static, ()>) -> BoxFuture<'static, ()> {
-        match USER.try_with(|user| *user) {
-            Ok(user) => Box::pin(USER.scope(user, work)),
-            Err(_) => work,
-        }
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_is_told_to_be_carried_reaches_the_detached_handler() {
-    let app = App::new();
-    let layer = app.builder().carry(CarryUser).build().unwrap();
-    let handler = tower::service_fn(|_: http::Request<tower_idempotency::RequestBody<Body>>| {
-        let user = USER.try_with(|user| *user).unwrap_or("nobody");
-        async move { Ok::<_, std::io::Error>(http::Response::new(body_of(user))) }
-    });
-    let service = tower::Layer::layer(&layer, tower::util::BoxCloneSyncService::new(handler));
-    let ask = post("/orders").key("k");
-    let answer = USER.scope("ada", ask.send(&service)).await;
-    assert_eq!(answer.text(), "ada");
-    let other = post("/orders").key("k2").send(&service).await;
-    assert_eq!(other.text(), "nobody");
-}
-
 /// A lease, a fence, a limit inside: its refusal, kept for a day, would be replayed when the resource has long
 /// been free again.
 #[tokio::test(start_paused = true)]
@@ -345,98 +233,6 @@ async fn a_locked_resource_asks_for_another_try() {
     ask.send(&service).await.assert_fresh(201);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_mark_that_stayed_in_doubt_does_not_lock_the_key() {
-    let app = App::new();
-    let layer = app.builder().build().unwrap();
-    let service = app.under(&layer);
-    let ask = post("/orders").key("k");
-    let faults = app.store.faults();
-    // Each copy of the mark is applied, and no answer comes back: the handler must not begin.
-    faults.set_for(Operation::Mark, Fault::LoseReply(1_000_000));
-    let failed = ask.clone().flags("commit").request();
-    let error = tower::ServiceExt::oneshot(service.clone(), failed).await;
-    assert!(error.is_err());
-    let told = ask.send(&service).await;
-    assert!(told.status == 201 || told.status == 503, "{told:?}");
-    assert!(told.status == 201 || told.retry_after().is_some());
-    tokio::time::sleep(ms(30_000)).await;
-    assert_eq!(ask.send(&service).await.status, 201);
-    // Sooner, where it is known that no mark arrived.
-    faults.set_for(Operation::Mark, Fault::Down);
-    let ask = post("/orders").key("k2");
-    let failed = ask.clone().flags("commit").request();
-    let error = tower::ServiceExt::oneshot(service.clone(), failed).await;
-    assert!(error.is_err());
-    ask.send(&service).await.assert_fresh(201);
-}
-
-/// The outage that swallowed the answer hides the record, too.
-#[tokio::test(start_paused = true)]
-async fn a_mark_in_doubt_does_not_lock_the_key_where_the_record_cannot_be_seen() {
-    let app = App::new();
-    let service = app.service();
-    let faults = app.store.faults();
-    faults.set_for(Operation::Mark, Fault::LoseReply(1_000_000));
-    faults.set_for(Operation::Peek, Fault::Down);
-    let ask = post("/orders").key("k");
-    let failed = ask.clone().flags("commit").request();
-    let error = tower::ServiceExt::oneshot(service.clone(), failed).await;
-    assert!(error.is_err());
-    faults.set(Fault::Ok);
-    tokio::time::sleep(ms(60_000)).await;
-    ask.send(&service).await.assert_fresh(201);
-}
-
-/// Nothing was done under the key, so there is no answer to be replayed.
-#[tokio::test(start_paused = true)]
-async fn a_key_that_is_held_for_a_mark_in_doubt_is_refused_and_not_replayed() {
-    let app = App::new();
-    let layer = app
-        .builder()
-        .keep_headers_only([http::header::LOCATION])
-        .redact(|_| panic!("there is nothing to keep"))
-        .on_refusal(|_, mut response| {
-            let ours = http::HeaderValue::from_static("1");
-            response.headers_mut().insert("x-ours", ours);
-            response
-        });
-    let layer = layer.build().unwrap();
-    let service = app.under(&layer);
-    let faults = app.store.faults();
-    faults.set_for(Operation::Mark, Fault::LoseReply(1_000_000));
-    let ask = post("/orders").key("k");
-    let failed = ask.clone().flags("commit").request();
-    let error = tower::ServiceExt::oneshot(service.clone(), failed).await;
-    assert!(error.is_err());
-    faults.set(Fault::Ok);
-
-    let told = ask.send(&service).await;
-    told.assert_refused(503, "store-unavailable");
-    assert!(told.headers.contains_key("x-ours"));
-    assert!(told.text().contains("\"reason\":\"mark-in-doubt\""));
-    let wait = told.retry_after().unwrap();
-    let other = ask.clone().body("other").send(&service).await;
-    other.assert_refused(422, "key-reused");
-    let lookup = tower_idempotency::KeyLookup::builder(&layer).build();
-    let asked = http::Request::get("/")
-        .header("idempotency-key", "k")
-        .body(());
-    let looked = tower::ServiceExt::oneshot(lookup.unwrap(), asked.unwrap()).await;
-    assert_eq!(looked.unwrap().status(), 202);
-    let operator = layer.operator(app.store.inner().clone());
-    let records = app.store.inner().scan(None, 9).await.unwrap().records;
-    let explained = operator.explain(records[0].key).await.unwrap();
-    assert!(
-        matches!(explained, Explanation::Running { .. }),
-        "{explained:?}"
-    );
-    assert_eq!((layer.counts().replays, layer.counts().kept), (0, 0));
-
-    tokio::time::sleep(ms(1000 * wait)).await;
-    ask.send(&service).await.assert_fresh(201);
-}
-
 /// The host breaks the connection there: nobody has got an answer.
 #[tokio::test(start_paused = true)]
 async fn an_answer_shorter_than_it_says_is_no_outcome() {
@@ -464,29 +260,4 @@ async fn an_answer_shorter_than_it_says_is_no_outcome() {
         assert_eq!(ask.send(&service).await.is_replay(), kept, "{status}");
         assert_eq!(layer.counts().runs, if kept { 1 } else { 2 }, "{status}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_drain_waits_for_a_claim_under_way() {
-    let app = App::new();
-    let layer = app.builder().build().unwrap();
-    let service = app.under(&layer);
-    let faults = app.store.faults();
-    faults.set_for(Operation::Claim, Fault::Delay(ms(500)));
-    let ask = post("/orders").key("k");
-    let asking = tokio::spawn({
-        let (service, ask) = (service.clone(), ask.clone());
-        async move { ask.send(&service).await }
-    });
-    tokio::time::sleep(ms(100)).await;
-    assert!(layer.drain(ms(60_000)).await);
-    let calls = faults.calls();
-    assert!(
-        asking.is_finished(),
-        "a process that ends now leaves the key taken"
-    );
-    let answer = asking.await.unwrap();
-    tokio::time::sleep(ms(60_000)).await;
-    assert_eq!(faults.calls(), calls, "nothing comes after a drain");
-    answer.assert_fresh(201);
 }
