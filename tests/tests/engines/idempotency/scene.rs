@@ -25,6 +25,7 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// Who come to a crowd together.
 const AT_ONCE: usize = 20;
 /// So long that only an event can wake.
+#[cfg(any(feature = "redis", feature = "etcd"))]
 pub const NO_POLL: Duration = Duration::from_secs(300);
 
 /// A place among the tests that run at once: a crowd each, they would be too much for a small machine.
