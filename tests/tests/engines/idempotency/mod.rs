@@ -21,32 +21,32 @@ macro_rules! on_each_engine {
         mod redb {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $law() {
-                let _turn = super::super::scene::turn().await;
-                super::$law::<super::super::engines::Redb>().await;
+                let _turn = $crate::idempotency::scene::turn().await;
+                super::$law::<$crate::idempotency::engines::Redb>().await;
             })+
         }
         #[cfg(feature = "redis")]
         mod redis {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $law() {
-                let _turn = super::super::scene::turn().await;
-                super::$law::<super::super::engines::Redis>().await;
+                let _turn = $crate::idempotency::scene::turn().await;
+                super::$law::<$crate::idempotency::engines::Redis>().await;
             })+
         }
         #[cfg(feature = "postgres")]
         mod postgres {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $law() {
-                let _turn = super::super::scene::turn().await;
-                super::$law::<super::super::engines::Postgres>().await;
+                let _turn = $crate::idempotency::scene::turn().await;
+                super::$law::<$crate::idempotency::engines::Postgres>().await;
             })+
         }
         #[cfg(feature = "etcd")]
         mod etcd {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $law() {
-                let _turn = super::super::scene::turn().await;
-                super::$law::<super::super::engines::Etcd>().await;
+                let _turn = $crate::idempotency::scene::turn().await;
+                super::$law::<$crate::idempotency::engines::Etcd>().await;
             })+
         }
     };
