@@ -110,7 +110,7 @@ where
             {
                 Ok(Some(entry)) => entry,
                 Ok(None) => {
-                    let request = Request::from_parts(parts, upload.into_body());
+                    let request = Request::from_parts(parts, upload.into_body(&shared));
                     let response = inner.call(request).await;
                     return response.map(|response| response.map(ResponseBody::pass));
                 }
@@ -157,14 +157,17 @@ where
             row.runs();
             shared.counters.unprotected.add();
             shared.counters.meter.unprotected(entry.key);
-            return run_unprotected(&responder, inner, parts, upload).await;
+            return run_unprotected(&shared, &responder, inner, parts, upload).await;
         }
         Admitted::Answer(reply) => {
             let reply = match reply {
                 Reply::Refuse(_) => reply,
                 // No answer for a body that nobody has looked at.
-                known => match upload.verified().await {
-                    Ok(()) => shared.tell(known, Some(parts)).await,
+                known => match upload.verified(&shared).await {
+                    Ok(digest) => {
+                        let reply = shared.of_its_upload(known, digest);
+                        shared.tell(reply, Some(parts)).await
+                    }
                     Err(refusal) => shared.refused(refusal).into(),
                 },
             };
@@ -207,10 +210,10 @@ where
         body: upload.shared_bytes(),
         before,
     });
-    let failed = upload.failed();
+    let fate = upload.fate();
     let asked = Asked::of(&shared, &parts, || upload.shared_bytes());
     let method = parts.method.clone();
-    let request = Request::from_parts(parts, upload.into_body());
+    let request = Request::from_parts(parts, upload.into_body(&shared));
     let (answer, answered) = oneshot::channel();
     let open = OpenRun {
         shared: Arc::clone(&shared),
@@ -221,7 +224,7 @@ where
         transaction,
         stay,
         asked,
-        upload: failed,
+        upload: fate,
         responder: responder.clone(),
         row: row.clone(),
         first_seen,

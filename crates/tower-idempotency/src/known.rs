@@ -6,6 +6,7 @@ use tower_claim::store::{DoneRecord, State, Value, Watched};
 use tower_claim::{Attempt, Code, Fingerprint, Key, Refusal, StoreError, Token};
 
 use crate::admit::lead;
+use crate::body::UploadDigest;
 use crate::record::{KeptResponse, is_withdrawn};
 use crate::reply::Reply;
 use crate::shared::Shared;
@@ -99,6 +100,21 @@ impl Shared {
             Ok(Some(kept)) if kept.is_whole => Reply::Replay(kept),
             Ok(head) => Reply::NotKept(head),
             Err(refusal) => refusal.into(),
+        }
+    }
+
+    /// The same, unless it is of another upload than the one with this digest. Only where both were read to their ends
+    /// that can be told.
+    pub(crate) fn of_its_upload(&self, reply: Reply, digest: Option<UploadDigest>) -> Reply {
+        let kept = match &reply {
+            Reply::Replay(kept) | Reply::NotKept(Some(kept)) if self.entry.bound.bodies() => {
+                kept.upload
+            }
+            _ => None,
+        };
+        match (kept, digest) {
+            (Some(kept), Some(digest)) if kept != digest => self.reused(),
+            _ => reply,
         }
     }
 

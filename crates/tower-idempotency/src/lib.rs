@@ -60,8 +60,8 @@
 //! 1. By its head: method, key, scope. A request that is none of the layer's business passes to the inner
 //!    service, unboxed and untouched.
 //! 2. Its body is read, up to a limit: a broken or oversized upload leaves nothing behind. (With
-//!    [`stream_uploads`](IdempotencyBuilder::stream_uploads) a body that comes with its digest is not: it streams to
-//!    the handler.)
+//!    [`stream_uploads`](IdempotencyBuilder::stream_uploads) a large body is not: it streams to the handler while it is
+//!    hashed.)
 //! 3. The key is claimed, with a fingerprint of method, original path, query, content type and body. Another
 //!    payload is refused (422) before a run that is going is told of (409).
 //! 4. The handler runs in a task of its own. It finds an [`IdempotentRun`] in the extensions.

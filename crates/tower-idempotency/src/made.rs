@@ -59,6 +59,7 @@ impl MadeAnswer {
             trailers: self.trailers,
             first_seen,
             is_whole: true,
+            upload: None,
         }
     }
 

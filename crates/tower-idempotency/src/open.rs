@@ -10,7 +10,7 @@ use tower_claim::store::{Finish, Value};
 use tower_claim::transaction::TransactionSlot;
 use tower_claim::{Claim, Code, Fingerprint, Key, Refusal};
 
-use crate::body::UploadFailed;
+use crate::body::UploadFate;
 use crate::existing::Asked;
 use crate::inside::{Hold, Stay};
 use crate::quota::Seat;
@@ -35,7 +35,7 @@ pub(crate) struct OpenRun {
     pub(crate) stay: Option<Arc<Stay>>,
     /// Where a hook may want to know.
     pub(crate) asked: Option<Asked>,
-    pub(crate) upload: UploadFailed,
+    pub(crate) upload: UploadFate,
     pub(crate) responder: Responder,
     pub(crate) row: Row,
     /// When the first run began, since the Unix epoch.
@@ -308,6 +308,7 @@ impl OpenRun {
     pub(crate) async fn after_loss(&self) -> Reply {
         let reply = self.shared.answer_after_loss(self.key, self.print).await;
         let asked = self.asked.as_ref().map(|asked| asked.parts.clone());
+        let reply = self.shared.of_its_upload(reply, self.upload.digest());
         let reply = reply.first_seen_by(Some(self.first_seen));
         self.shared.tell(reply, asked).await
     }
@@ -315,7 +316,7 @@ impl OpenRun {
     /// The first half of the record of this answer.
     pub(crate) fn head(&self, answer: &Parts) -> Head {
         let rules = &self.shared.headers;
-        Head::new(answer.status, &answer.headers, rules, self.first_seen)
+        Head::new(answer.status, &answer.headers, rules, self.first_seen).of_upload(&self.upload)
     }
 
     /// How this answer came about.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Response};
 
+use crate::body::UploadFate;
 use crate::headers::HeaderRules;
 use crate::record::{self, Head, Record};
 
@@ -49,7 +50,8 @@ impl Redact {
         let (response, trailers) = catch_unwind(AssertUnwindSafe(redact)).ok()?;
         let (parts, body) = response.into_parts();
         let first_seen = kept.first_seen.unwrap_or_default();
-        let head = Head::new(parts.status, &parts.headers, rules, first_seen);
+        let upload = kept.upload.map(UploadFate::known).unwrap_or_default();
+        let head = Head::new(parts.status, &parts.headers, rules, first_seen).of_upload(&upload);
         Some(if record.is_whole {
             head.with_body([&body].into_iter(), trailers.as_ref(), rules)
         } else {

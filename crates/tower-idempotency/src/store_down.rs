@@ -38,6 +38,7 @@ impl Shared {
 
 /// Runs the handler without a claim, and says so.
 pub(crate) async fn run_unprotected<S, B, R>(
+    shared: &Shared,
     responder: &Responder,
     inner: Inner<S>,
     parts: Parts,
@@ -49,7 +50,7 @@ where
     B::Error: Into<Box<dyn StdError + Send + Sync>>,
     R: Body<Data = Bytes>,
 {
-    let request = Request::from_parts(parts, upload.into_body());
+    let request = Request::from_parts(parts, upload.into_body(shared));
     let mut response = inner.call(request).await?;
     responder.tell(response.headers_mut(), Status::Unprotected);
     Ok(response.map(ResponseBody::pass))

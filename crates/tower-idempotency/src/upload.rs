@@ -1,6 +1,7 @@
-//! The request body: read before anything is claimed, or streamed to the handler by its digest.
+//! The request body: read before anything is claimed, or streamed to the handler while it is hashed.
 
 use std::error::Error as StdError;
+use std::pin::Pin;
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -9,7 +10,8 @@ use http_body::Body;
 use tower_claim::{Code, Fingerprint, Refusal};
 
 use crate::body::{
-    Check, ReadError, RequestBody, UploadFailed, Whole, read_request, read_to_the_end,
+    Check, ReadError, Reading, RequestBody, UploadDigest, UploadFate, Whole, read_request,
+    read_to_the_end, read_up_to,
 };
 use crate::entry::Ticket;
 use crate::fingerprint;
@@ -24,13 +26,21 @@ pub(crate) enum Upload<B> {
         /// Which HTTP can tell from an empty one.
         absent: bool,
     },
-    /// Still to come. What it will be is known by the digest that the client sent along.
+    /// Still to come, if only the rest.
     Streamed {
-        body: B,
-        digest: [u8; 32],
+        body: Pin<Box<B>>,
+        known_by: KnownBy,
         limit: u64,
-        failed: UploadFailed,
+        fate: UploadFate,
     },
+}
+
+/// How an upload that streams is told from another one.
+pub(crate) enum KnownBy {
+    /// The digest that the client sent along.
+    Digest([u8; 32]),
+    /// Its digest, when all of it was there. These bytes were read to see that it is large.
+    Hash(Bytes),
 }
 
 impl<B> Upload<B>
@@ -50,18 +60,9 @@ where
         let absent = fingerprint::has_no_body(parts, &body);
         if let Some(limit) = shared.stream_uploads
             && let Ticket::Keyed(_) = ticket
-            && let Some(digest) = fingerprint::claimed_digest(&shared.entry.bound, parts)
             && !absent
         {
-            if body.size_hint().lower() > limit {
-                return Err(refusal(ReadError::TooLarge));
-            }
-            return Ok(Self::Streamed {
-                body,
-                digest,
-                limit,
-                failed: UploadFailed::not_yet(),
-            });
+            return Self::streamed(shared, parts, Box::pin(body), limit).await;
         }
         let read = read_request(body, shared.max_request_body).await;
         let (data, trailers) = read.map_err(refusal)?;
@@ -69,6 +70,38 @@ where
             data,
             trailers,
             absent,
+        })
+    }
+
+    /// By its digest at once; without one when it is too large to be read first.
+    async fn streamed(
+        shared: &Shared,
+        parts: &Parts,
+        mut body: Pin<Box<B>>,
+        limit: u64,
+    ) -> Result<Self, Refusal> {
+        if body.size_hint().lower() > limit {
+            return Err(refusal(ReadError::TooLarge));
+        }
+        let known_by = match fingerprint::claimed_digest(&shared.entry.bound, parts) {
+            Some(digest) => KnownBy::Digest(digest),
+            None => match read_up_to(body.as_mut(), shared.max_request_body).await {
+                Ok(Reading::Over(ahead)) => KnownBy::Hash(ahead),
+                Ok(Reading::Whole(data, trailers)) => {
+                    return Ok(Self::Read {
+                        data,
+                        trailers,
+                        absent: false,
+                    });
+                }
+                Err(error) => return Err(refusal(error)),
+            },
+        };
+        Ok(Self::Streamed {
+            body,
+            known_by,
+            limit,
+            fate: UploadFate::open(),
         })
     }
 
@@ -94,39 +127,51 @@ where
                 let body = (!absent).then_some(&data[..]);
                 fingerprint::of(&shared.entry.bound, parts, body)?
             }
-            Self::Streamed { digest, .. } => fingerprint::of_digest(parts, digest),
+            Self::Streamed { known_by, .. } => match known_by {
+                KnownBy::Digest(digest) => fingerprint::of_digest(parts, digest),
+                KnownBy::Hash(_) => fingerprint::of_large_upload(&shared.entry.bound, parts),
+            },
         };
         let secret = shared.fingerprint_secret.as_ref();
         Ok(secret.map_or(plain, |secret| secret.of(&plain)))
     }
 
-    /// Tells whether it failed while the handler read it.
-    pub(crate) fn failed(&self) -> UploadFailed {
+    /// Tells what becomes of it while the handler reads it.
+    pub(crate) fn fate(&self) -> UploadFate {
         match self {
-            Self::Read { .. } => UploadFailed::default(),
-            Self::Streamed { failed, .. } => failed.clone(),
+            Self::Read { .. } => UploadFate::default(),
+            Self::Streamed { fate, .. } => fate.clone(),
         }
     }
 
-    pub(crate) fn into_body(self) -> RequestBody<B> {
+    pub(crate) fn into_body(self, shared: &Shared) -> RequestBody<B> {
         match self {
             Self::Read { data, trailers, .. } => RequestBody::read(Whole::of(data, trailers)),
             Self::Streamed {
                 body,
-                digest,
+                known_by,
                 limit,
-                failed,
-            } => RequestBody::checked(body, Check::new(digest, limit, failed)),
+                fate,
+            } => {
+                let check = match known_by {
+                    KnownBy::Digest(digest) => Check::of(digest, limit, fate),
+                    KnownBy::Hash(ahead) => {
+                        Check::of_any(ahead, shared.fingerprint_secret.clone(), limit, fate)
+                    }
+                };
+                RequestBody::checked(body, check)
+            }
         }
     }
 
     /// Reads what is not read yet, and tells whether it is what its head says. What was read before is: its
-    /// fingerprint was made of it.
-    pub(crate) async fn verified(self) -> Result<(), Refusal> {
-        match self {
-            Self::Read { .. } => Ok(()),
-            streamed => verify(streamed.into_body()).await,
+    /// fingerprint was made of it. Answers the digest of a body that its fingerprint does not know.
+    pub(crate) async fn verified(self, shared: &Shared) -> Result<Option<UploadDigest>, Refusal> {
+        let fate = self.fate();
+        if let Self::Streamed { .. } = self {
+            verify(self.into_body(shared)).await?;
         }
+        Ok(fate.digest())
     }
 }
 

@@ -1,9 +1,9 @@
-//! Holds an upload against its digest while the handler reads it.
+//! Hashes an upload while the handler reads it, and holds it against its digest where it brought one along.
 
 use std::error::Error as StdError;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -11,7 +11,10 @@ use http::HeaderMap;
 use http_body::{Frame, SizeHint};
 use sha2::{Digest, Sha256};
 
+use tower_claim::Fingerprint;
+
 use super::response::BoxError;
+use crate::fingerprint::Secret;
 
 /// Why an upload that was streamed to the handler ended with an error of this layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,38 +37,77 @@ impl fmt::Display for UploadError {
 
 impl StdError for UploadError {}
 
-/// Set once an upload has failed: what the handler answers then is no outcome to keep. By default it cannot
-/// fail: it was read before.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct UploadFailed(Option<Arc<AtomicBool>>);
+/// Of the whole body of an upload; under the layer's secret, where it has one.
+pub(crate) type UploadDigest = [u8; 32];
 
-impl UploadFailed {
+/// What becomes of an upload that streams: told by the body, which its handler has. By default nothing can: it was
+/// read before.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct UploadFate(Option<Arc<Fate>>);
+
+#[derive(Debug, Default)]
+struct Fate {
+    failed: AtomicBool,
+    digest: OnceLock<UploadDigest>,
+}
+
+impl UploadFate {
     /// Of an upload that streams.
-    pub(crate) fn not_yet() -> Self {
+    pub(crate) fn open() -> Self {
         Self(Some(Arc::default()))
     }
 
-    pub(crate) fn get(&self) -> bool {
-        self.0
-            .as_ref()
-            .is_some_and(|failed| failed.load(Ordering::Acquire))
+    /// Of one that was read to its end before.
+    pub(crate) fn known(digest: UploadDigest) -> Self {
+        let fate = Self::open();
+        fate.is(digest);
+        fate
     }
 
-    fn set(&self) {
-        if let Some(failed) = &self.0 {
-            failed.store(true, Ordering::Release);
+    /// What the handler answers then is no outcome to keep.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.0
+            .as_ref()
+            .is_some_and(|fate| fate.failed.load(Ordering::Acquire))
+    }
+
+    /// Once it was read to its end, where its fingerprint does not know it.
+    pub(crate) fn digest(&self) -> Option<UploadDigest> {
+        self.0.as_ref()?.digest.get().copied()
+    }
+
+    fn fails(&self) {
+        if let Some(fate) = &self.0 {
+            fate.failed.store(true, Ordering::Release);
+        }
+    }
+
+    fn is(&self, digest: UploadDigest) {
+        if let Some(fate) = &self.0 {
+            let _ = fate.digest.set(digest);
         }
     }
 }
 
-/// What an upload must be. Holds back one frame, so that the last bytes are not given out before all of it
-/// has been found right: a handler never sees a whole body that is a wrong one.
+/// What an upload must be.
+#[derive(Debug)]
+enum Expected {
+    /// This. One frame is held back, so that the last bytes are not given out before all of it has been found right: a
+    /// handler never sees a whole body that is a wrong one.
+    Digest([u8; 32]),
+    /// Whatever comes; what it was is told behind its end, under this secret.
+    Anything(Option<Secret>),
+}
+
+/// An upload on its way to the handler.
 #[derive(Debug)]
 pub(crate) struct Check {
     hash: Sha256,
-    digest: [u8; 32],
+    expected: Expected,
     left: u64,
-    failed: UploadFailed,
+    fate: UploadFate,
+    /// Was read before it was known that it streams.
+    ahead: Option<Bytes>,
     held: Option<Bytes>,
     end: Option<End>,
 }
@@ -78,12 +120,29 @@ enum End {
 }
 
 impl Check {
-    pub(crate) fn new(digest: [u8; 32], limit: u64, failed: UploadFailed) -> Self {
+    /// Of an upload with this digest.
+    pub(crate) fn of(digest: [u8; 32], limit: u64, fate: UploadFate) -> Self {
+        Self::new(Expected::Digest(digest), None, limit, fate)
+    }
+
+    /// Of any upload, of which these bytes were read before.
+    pub(crate) fn of_any(
+        ahead: Bytes,
+        secret: Option<Secret>,
+        limit: u64,
+        fate: UploadFate,
+    ) -> Self {
+        let ahead = (!ahead.is_empty()).then_some(ahead);
+        Self::new(Expected::Anything(secret), ahead, limit, fate)
+    }
+
+    fn new(expected: Expected, ahead: Option<Bytes>, limit: u64, fate: UploadFate) -> Self {
         Self {
             hash: Sha256::new(),
-            digest,
+            expected,
             left: limit,
-            failed,
+            fate,
+            ahead,
             held: None,
             end: None,
         }
@@ -96,6 +155,12 @@ impl Check {
         mut poll: impl FnMut(&mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         while self.end.is_none() {
+            if let Some(ahead) = self.ahead.take() {
+                if let Some(data) = self.take_in(ahead)? {
+                    return Poll::Ready(Some(Ok(Frame::data(data))));
+                }
+                continue;
+            }
             match ready!(poll(cx)) {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => {
@@ -119,7 +184,7 @@ impl Check {
         Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers))))
     }
 
-    /// Answers what was held back before.
+    /// Answers what may be given out.
     fn take_in(&mut self, data: Bytes) -> Result<Option<Bytes>, BoxError> {
         if data.is_empty() {
             return Ok(None);
@@ -129,21 +194,43 @@ impl Check {
             None => return Err(self.fail(UploadError::TooLarge.into())),
         };
         self.hash.update(&data);
-        Ok(self.held.replace(data))
+        Ok(match self.expected {
+            Expected::Digest(_) => self.held.replace(data),
+            Expected::Anything(_) => Some(data),
+        })
+    }
+
+    /// Nothing comes any more. A reader that knows the length does not ask for the end.
+    pub(super) fn nothing_comes(&mut self) {
+        if self.end.is_none()
+            && self.ahead.is_none()
+            && matches!(self.expected, Expected::Anything(_))
+        {
+            let _ = self.end_with(None);
+        }
     }
 
     fn end_with(&mut self, trailers: Option<HeaderMap>) -> Result<(), BoxError> {
         let digest: [u8; 32] = std::mem::take(&mut self.hash).finalize().into();
-        if digest != self.digest {
-            return Err(self.fail(UploadError::NotItsDigest.into()));
+        match &self.expected {
+            Expected::Digest(expected) if digest != *expected => {
+                return Err(self.fail(UploadError::NotItsDigest.into()));
+            }
+            Expected::Digest(_) => {}
+            Expected::Anything(None) => self.fate.is(digest),
+            Expected::Anything(Some(secret)) => {
+                let print = secret.of(&Fingerprint::from_bytes(digest));
+                self.fate.is(*print.as_bytes());
+            }
         }
         self.end = Some(End::Right(trailers));
         Ok(())
     }
 
     fn fail(&mut self, error: BoxError) -> BoxError {
-        self.failed.set();
+        self.fate.fails();
         self.held = None;
+        self.ahead = None;
         self.end = Some(End::Over);
         error
     }
@@ -154,7 +241,8 @@ impl Check {
 
     /// `rest` is what the upload says of itself.
     pub(super) fn size_hint(&self, rest: &SizeHint) -> SizeHint {
-        let held = self.held.as_ref().map_or(0, |held| held.len() as u64);
+        let here = self.held.iter().chain(&self.ahead);
+        let held = here.map(|bytes| bytes.len() as u64).sum();
         let mut hint = SizeHint::new();
         hint.set_lower(rest.lower().saturating_add(held));
         if let Some(upper) = rest.upper() {
@@ -169,6 +257,9 @@ mod tests {
     use std::collections::VecDeque;
     use std::task::Waker;
 
+    use futures_util::FutureExt;
+    use http_body_util::BodyExt;
+
     use super::*;
 
     type Given = Vec<Result<String, String>>;
@@ -179,9 +270,9 @@ mod tests {
         limit: u64,
         frames: &[Result<&'static str, &'static str>],
     ) -> (Given, bool) {
-        let failed = UploadFailed::not_yet();
+        let fate = UploadFate::open();
         let digest = Sha256::digest(digest_of).into();
-        let mut check = Check::new(digest, limit, failed.clone());
+        let mut check = Check::of(digest, limit, fate.clone());
         let mut frames: VecDeque<_> = frames.iter().copied().collect();
         let mut given = Vec::new();
         let mut cx = Context::from_waker(Waker::noop());
@@ -204,7 +295,7 @@ mod tests {
             }
         }
         assert!(check.is_over());
-        (given, failed.get())
+        (given, fate.has_failed())
     }
 
     fn ok(given: &[&str]) -> (Given, bool) {
@@ -229,6 +320,26 @@ mod tests {
         let expected = vec![Ok("a".to_owned()), Err(wrong.clone())];
         assert_eq!(run("abc", 9, &frames), (expected, true));
         assert_eq!(run("abc", 9, &[]), (vec![Err(wrong)], true));
+    }
+
+    #[test]
+    fn of_one_that_is_not_known_the_digest_is_told_behind_its_end_and_under_the_secret() {
+        let upload = || futures_util::stream::iter([Ok::<_, BoxError>(Frame::data("bc".into()))]);
+        let plain: UploadDigest = Sha256::digest("abc").into();
+        let secret = Secret::new([1; 32]);
+        let under = *secret.of(&Fingerprint::from_bytes(plain)).as_bytes();
+        for (secret, expected) in [(None, plain), (Some(secret), under)] {
+            let fate = UploadFate::open();
+            let check = Check::of_any("a".into(), secret, 3, fate.clone());
+            let body = Box::pin(http_body_util::StreamBody::new(upload()));
+            let mut body = crate::body::RequestBody::checked(body, check);
+            let mut given = Vec::new();
+            while let Some(frame) = body.frame().now_or_never().unwrap() {
+                assert_eq!(fate.digest(), None, "told before the end");
+                given.extend(frame.unwrap().into_data().unwrap());
+            }
+            assert_eq!((&given[..], fate.digest()), (&b"abc"[..], Some(expected)));
+        }
     }
 
     #[test]

@@ -7,9 +7,9 @@ mod request;
 mod response;
 
 pub use check::UploadError;
-pub(crate) use check::{Check, UploadFailed};
+pub(crate) use check::{Check, UploadDigest, UploadFate};
 pub(crate) use held::{Ended, Held, Holder};
-pub(crate) use read::{ReadError, read_request, read_to_the_end};
+pub(crate) use read::{ReadError, Reading, read_request, read_to_the_end, read_up_to};
 pub use request::RequestBody;
 pub(crate) use request::Whole;
 pub use response::{BoxError, CutOff, ResponseBody};

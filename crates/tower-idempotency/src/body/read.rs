@@ -1,7 +1,7 @@
 //! Reads a request body, up to a limit.
 
 use std::error::Error as StdError;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
@@ -22,6 +22,13 @@ pub(crate) enum ReadError {
     NotItsDigest,
 }
 
+/// What a body came to.
+pub(crate) enum Reading {
+    Whole(Bytes, Option<HeaderMap>),
+    /// It is over the limit: this was read of it.
+    Over(Bytes),
+}
+
 /// Reads a body to its end. A body of one chunk is not copied.
 ///
 /// # Cancellation
@@ -35,11 +42,22 @@ where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn StdError + Send + Sync>>,
 {
-    // An honest length is refused before the upload, also before `100 Continue`.
-    if body.size_hint().lower() > limit as u64 {
-        return Err(ReadError::TooLarge);
+    match read_up_to(pin!(body), limit).await? {
+        Reading::Whole(data, trailers) => Ok((data, trailers)),
+        Reading::Over(_) => Err(ReadError::TooLarge),
     }
-    let mut body = pin!(body);
+}
+
+/// The same of a body of which the rest may be wanted.
+pub(crate) async fn read_up_to<B>(mut body: Pin<&mut B>, limit: usize) -> Result<Reading, ReadError>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<Box<dyn StdError + Send + Sync>>,
+{
+    // An honest length is known before the upload, also before `100 Continue`.
+    if body.size_hint().lower() > limit as u64 {
+        return Ok(Reading::Over(Bytes::new()));
+    }
     let mut first = Bytes::new();
     let mut joined = BytesMut::new();
     let mut trailers = None;
@@ -47,25 +65,29 @@ where
         let frame = frame.map_err(|error| judge(error.into().as_ref()))?;
         match frame.into_data() {
             Ok(data) => {
-                if data.len() > limit - (first.len() + joined.len()) {
-                    return Err(ReadError::TooLarge);
-                }
+                let is_over = data.len() > limit - (first.len() + joined.len());
                 if first.is_empty() && joined.is_empty() {
                     first = data;
                 } else {
                     joined.extend_from_slice(&std::mem::take(&mut first));
                     joined.extend_from_slice(&data);
                 }
+                if is_over {
+                    return Ok(Reading::Over(whole(first, joined)));
+                }
             }
             Err(frame) => trailers = frame.into_trailers().ok(),
         }
     }
-    let whole = if joined.is_empty() {
+    Ok(Reading::Whole(whole(first, joined), trailers))
+}
+
+fn whole(first: Bytes, joined: BytesMut) -> Bytes {
+    if joined.is_empty() {
         first
     } else {
         joined.freeze()
-    };
-    Ok((whole, trailers))
+    }
 }
 
 /// Reads a checked body to its end and lets it go, for its check.

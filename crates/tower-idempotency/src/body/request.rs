@@ -60,8 +60,7 @@ pin_project! {
             whole: Whole,
         },
         Checked {
-            #[pin]
-            body: B,
+            body: Pin<Box<B>>,
             check: Box<Check>,
         },
     }
@@ -75,8 +74,8 @@ impl<B> RequestBody<B> {
         }
     }
 
-    /// The host's own body, held against its digest.
-    pub(crate) fn checked(body: B, check: Check) -> Self {
+    /// The host's own body, hashed on its way.
+    pub(crate) fn checked(body: Pin<Box<B>>, check: Check) -> Self {
         let check = Box::new(check);
         Self {
             inner: Inner::Checked { body, check },
@@ -106,8 +105,12 @@ where
         match self.project().inner.project() {
             Projected::Pass { body } => body.poll_frame(cx).map(own),
             Projected::Read { whole } => Poll::Ready(whole.next().map(Ok)),
-            Projected::Checked { mut body, check } => {
-                check.poll_frame(cx, |cx| body.as_mut().poll_frame(cx).map(own))
+            Projected::Checked { body, check } => {
+                let frame = check.poll_frame(cx, |cx| body.as_mut().poll_frame(cx).map(own));
+                if body.is_end_stream() {
+                    check.nothing_comes();
+                }
+                frame
             }
         }
     }

@@ -204,17 +204,17 @@ impl IdempotencyBuilder {
         if let Some(fields) = &self.bound_fields {
             fields.check("fingerprint_fields")?;
         }
-        let digest_alone = BodyRules {
-            content_digest: true,
+        let by_bytes = BodyRules {
+            content_digest: self.body_rules.content_digest,
             ..BodyRules::default()
         };
-        let fields_of_bodies =
-            matches!(&self.source, Some(Source::Fields(derived)) if derived.needs_body());
-        if self.stream_uploads.is_some() && (self.body_rules != digest_alone || fields_of_bodies) {
+        let fields_of_bodies = self.bound_fields.is_some()
+            || matches!(&self.source, Some(Source::Fields(derived)) if derived.needs_body());
+        if self.stream_uploads.is_some() && (self.body_rules != by_bytes || fields_of_bodies) {
             return Err(ConfigError::new(
                 "stream_uploads",
-                "goes with `verify_content_digest` alone, and with a key from the head: everything else needs the \
-                 whole body before the handler gets it"
+                "goes with fingerprints of all bytes, and with a key from the head: everything else needs the whole \
+                 body before the handler gets it"
                     .to_owned(),
             ));
         }

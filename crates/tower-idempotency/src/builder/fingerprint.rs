@@ -70,17 +70,24 @@ impl IdempotencyBuilder {
         self
     }
 
-    /// Streams an upload that comes with a SHA-256 in its `Content-Digest` to the handler while it is hashed,
-    /// instead of reading it first: the digest it claims is its fingerprint, so the key can be claimed, and a
-    /// repeat be told, by the head alone. Up to so many bytes; longer ones, and a body that turns out to be another
-    /// one, end in an [`UploadError`](crate::UploadError) before their last bytes are given out. Goes with
-    /// [`verify_content_digest`](Self::verify_content_digest) only. Default: every body is read first, up to
-    /// [`max_request_body`](Self::max_request_body); so are, with this, the bodies without a digest.
+    /// Streams uploads to the handler while they are hashed, instead of reading them first, up to so many bytes.
+    /// Default: every body is read first, up to [`max_request_body`](Self::max_request_body).
     ///
-    /// A handler may have begun its work by the time its upload fails. What it answers then is sent, but is no
-    /// outcome: the key is given back, unless it had passed the point of no return. What it has not read by the end of
-    /// its answer is not looked at: a handler that decides by its upload reads all of it. A repeat is told the answer, a
-    /// [reconciled](Self::reconcile) one too, once its own body was found to be what its digest says.
+    /// - With [`verify_content_digest`](Self::verify_content_digest), one that comes with its SHA-256 in `Content-Digest`:
+    ///   the digest it claims is its fingerprint, so the key can be claimed, and a repeat be told, by the head alone.
+    /// - One without, if it is larger than `max_request_body`: its digest is known, and kept beside the answer, when the
+    ///   handler has read all of it. A repeat is held against that digest before it is told the answer; while the first
+    ///   run is going only against its head (method, original path, query, content type). Smaller ones are read first. A
+    ///   client sends the digest of a large upload with each attempt or with none: with and without it, it is two
+    ///   payloads.
+    ///
+    /// Longer ones, and a body that turns out not to be what its digest says, end in an
+    /// [`UploadError`](crate::UploadError) before their last bytes are given out. A handler may have begun its work by
+    /// then. What it answers is sent, but is no outcome: the key is given back, unless it had passed the point of no
+    /// return. What it has not read by the end of its answer is not looked at: a handler that decides by its upload reads
+    /// all of it, and of an upload without a digest that was not read to its end repeats are held against the head only.
+    /// So is who [takes over](Self::on_lapse) from a run that crashed. A repeat is told the answer, a
+    /// [reconciled](Self::reconcile) one too, once its own body has been read.
     ///
     /// ```
     /// use tower_claim::MemoryStore;

@@ -39,6 +39,13 @@ pub(crate) struct BodyRules {
     pub(crate) content_digest: bool,
 }
 
+impl Bound {
+    /// Whether another body is another payload.
+    pub(crate) fn bodies(&self) -> bool {
+        !matches!(self, Self::Target)
+    }
+}
+
 /// Whether the request has no body at all, which HTTP can tell from an empty one.
 pub(crate) fn has_no_body<B: Body>(parts: &Parts, body: &B) -> bool {
     body.is_end_stream()
@@ -145,6 +152,19 @@ pub(crate) fn of_digest(parts: &Parts, digest: &[u8; 32]) -> Fingerprint {
     let content_types = parts.headers.get_all(CONTENT_TYPE).iter();
     let print = up_to_the_body(parts, content_types.map(http::HeaderValue::as_bytes));
     with_digest(print, digest).build()
+}
+
+/// Of an upload that is not read first, and comes without its digest: what its head says, under the name of a form of
+/// its own.
+pub(crate) fn of_large_upload(bound: &Bound, parts: &Parts) -> Fingerprint {
+    match bound {
+        Bound::Target => target(b"v1", parts).build(),
+        Bound::Payload(_) | Bound::Fields(_) => {
+            let content_types = parts.headers.get_all(CONTENT_TYPE).iter();
+            let print = up_to_the_body(parts, content_types.map(http::HeaderValue::as_bytes));
+            print.part(Some(b"large upload")).part(None).build()
+        }
+    }
 }
 
 fn with_digest(print: FingerprintBuilder, digest: &[u8; 32]) -> FingerprintBuilder {

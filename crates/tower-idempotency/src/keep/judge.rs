@@ -34,7 +34,7 @@ pub(crate) fn at_the_end(
     trailers: Option<&HeaderMap>,
 ) -> Outcome {
     let outcome = match verdict {
-        _ if open.upload.get() => Outcome::Release,
+        _ if open.upload.has_failed() => Outcome::Release,
         Verdict::Now(outcome) => outcome,
         Verdict::InTrailers => {
             judged(|| open.shared.outcome.judge_grpc(trailers)).unwrap_or(Outcome::Tombstone)
@@ -54,7 +54,7 @@ fn past_return(open: &OpenRun, outcome: Outcome) -> Outcome {
 /// Whatever the handler answers: the upload turned out not to be what its head says. What was not read of it by now
 /// is not looked at.
 pub(super) fn is_no_outcome(open: &OpenRun) -> bool {
-    open.upload.get() && !open.run.is_marked()
+    open.upload.has_failed() && !open.run.is_marked()
 }
 
 /// Whether a refusal of ours is the answer of a run past its point of no return: by its own words nothing was done,

@@ -1,12 +1,13 @@
 //! A response as bytes, as the store keeps it.
 //!
 //! ```text
-//! version    u8       2
+//! version    u8       2, or 3 for a request whose upload was hashed while its handler read it
 //! first seen u64      milliseconds since the Unix epoch: when the first run began
 //! kept       u8       1: the whole response, 0: its head only (trailers and body are empty then)
 //! status     u16
 //! headers    u32      how many, then for each: name (u16, bytes), value (u32, bytes)
 //! trailers   u32      0 for none, else one more than how many, then as above
+//! upload     32 bytes version 3 only: the digest of the request's body
 //! body       u64      length, then its bytes, up to the end
 //! ```
 //!
@@ -28,12 +29,15 @@ use std::time::Duration;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
+use crate::body::{UploadDigest, UploadFate};
 use crate::headers::HeaderRules;
 use crate::seal::{SEALED, SealError};
 pub(crate) use marker::{Before, Marker, MovedTo};
 pub(crate) use withdrawn::{is_withdrawn, withdrawn};
 
 const VERSION: u8 = 2;
+/// With the digest of an upload, which its fingerprint does not know.
+const WITH_UPLOAD: u8 = 3;
 /// Without a first time, and whole.
 const VERSION_1: u8 = 1;
 /// Where the head says whether the body follows.
@@ -50,6 +54,8 @@ pub(crate) struct KeptResponse {
     pub(crate) first_seen: Option<Duration>,
     /// Of a tombstone only the head was kept.
     pub(crate) is_whole: bool,
+    /// Of a request whose upload was hashed while its handler read it, to its end.
+    pub(crate) upload: Option<UploadDigest>,
 }
 
 /// A record to keep.
@@ -61,7 +67,10 @@ pub(crate) struct Record {
 
 /// The first half of a record: status and headers, written before the head is sent.
 #[derive(Debug)]
-pub(crate) struct Head(BytesMut);
+pub(crate) struct Head {
+    out: BytesMut,
+    upload: UploadFate,
+}
 
 impl Head {
     /// Writes a head down, without the headers that were true of its exchange only.
@@ -77,7 +86,16 @@ impl Head {
         out.put_u8(1);
         out.put_u16(status.as_u16());
         put_headers(&mut out, 0, rules.select(headers));
-        Self(out)
+        Self {
+            out,
+            upload: UploadFate::default(),
+        }
+    }
+
+    /// Of a request with this upload, which may still come.
+    pub(crate) fn of_upload(mut self, upload: &UploadFate) -> Self {
+        self.upload = upload.clone();
+        self
     }
 
     /// The record.
@@ -87,11 +105,12 @@ impl Head {
         trailers: Option<&HeaderMap>,
         rules: &HeaderRules,
     ) -> Record {
-        let Self(mut out) = self;
+        let Self { mut out, upload } = self;
         match trailers {
             None => out.put_u32(0),
             Some(trailers) => put_headers(&mut out, 1, rules.select(trailers)),
         }
+        put_upload(&mut out, &upload);
         let length: usize = body.clone().map(Bytes::len).sum();
         out.reserve(8 + length);
         out.put_u64(length as u64);
@@ -106,16 +125,26 @@ impl Head {
 
     /// The record of an answer that is not kept: what it was, without its body.
     pub(crate) fn alone(self) -> Record {
-        let Self(mut out) = self;
+        let Self { mut out, upload } = self;
         if let Some(whole) = out.get_mut(WHOLE_AT) {
             *whole = 0;
         }
         out.put_u32(0);
+        put_upload(&mut out, &upload);
         out.put_u64(0);
         Record {
             bytes: out.freeze(),
             is_whole: false,
         }
+    }
+}
+
+fn put_upload(out: &mut BytesMut, upload: &UploadFate) {
+    if let Some(digest) = upload.digest()
+        && let Some(version) = out.first_mut()
+    {
+        *version = WITH_UPLOAD;
+        out.put_slice(&digest);
     }
 }
 
@@ -150,9 +179,10 @@ fn put_headers<'a>(
 /// [`Unreadable`] for another version, or bytes that are cut, too many or no response.
 pub(crate) fn decode(bytes: &Bytes) -> Result<KeptResponse, Unreadable> {
     let mut input = bytes.clone();
-    let (first_seen, is_whole) = match input.try_get_u8().map_err(|_| Unreadable::Cut)? {
+    let version = input.try_get_u8().map_err(|_| Unreadable::Cut)?;
+    let (first_seen, is_whole) = match version {
         VERSION_1 => (None, true),
-        VERSION => {
+        VERSION | WITH_UPLOAD => {
             let first_seen = input.try_get_u64().map_err(|_| Unreadable::Cut)?;
             let is_whole = match input.try_get_u8().map_err(|_| Unreadable::Cut)? {
                 0 => false,
@@ -173,6 +203,14 @@ pub(crate) fn decode(bytes: &Bytes) -> Result<KeptResponse, Unreadable> {
         0 => None,
         one_more => Some(get_headers(&mut input, one_more - 1)?),
     };
+    let mut upload = None;
+    if version == WITH_UPLOAD {
+        let mut digest = [0; 32];
+        input
+            .try_copy_to_slice(&mut digest)
+            .map_err(|_| Unreadable::Cut)?;
+        upload = Some(digest);
+    }
     let length = input.try_get_u64().map_err(|_| Unreadable::Cut)?;
     if length != input.len() as u64 {
         return Err(Unreadable::Cut);
@@ -184,6 +222,7 @@ pub(crate) fn decode(bytes: &Bytes) -> Result<KeptResponse, Unreadable> {
         trailers,
         first_seen,
         is_whole,
+        upload,
     })
 }
 
@@ -228,7 +267,10 @@ pub(crate) enum Unreadable {
 impl fmt::Display for Unreadable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Version(v) => write!(f, "the record has version {v}, this crate reads {VERSION}"),
+            Self::Version(v) => write!(
+                f,
+                "the record has version {v}, this crate reads {WITH_UPLOAD}"
+            ),
             Self::Cut => f.write_str("the record is too short or too long"),
             Self::NoResponse => f.write_str("the record holds no response"),
             Self::Moved => f.write_str("the record says that the work goes on under another key"),

@@ -50,6 +50,7 @@ fn response(first_seen: Option<Duration>) -> KeptResponse {
         trailers: Some(trailers),
         first_seen,
         is_whole: true,
+        upload: None,
     }
 }
 
@@ -69,6 +70,32 @@ fn version_2_looks_like_this() {
     let golden = [b"\x02\x00\x00\x01\x9A\xCF\x7B\xFA\x00\x01", RESPONSE].concat();
     assert_eq!(bytes, golden);
     assert_eq!(decode(&golden.into()), Ok(response(Some(FIRST_SEEN))));
+}
+
+#[test]
+fn version_3_has_the_digest_of_its_upload_before_the_body() {
+    let (headers, trailers) = example();
+    let rules = HeaderRules::default();
+    let head = || {
+        let head = Head::new(StatusCode::CREATED, &headers, &rules, FIRST_SEEN);
+        head.of_upload(&UploadFate::known([0xD1; 32]))
+    };
+    let body = [Bytes::from_static(b"hello")];
+    let bytes = head().with_body(body.iter(), Some(&trailers), &rules).bytes;
+    let (before, behind) = RESPONSE.split_at(RESPONSE.len() - 13);
+    let first = b"\x03\x00\x00\x01\x9A\xCF\x7B\xFA\x00\x01";
+    let golden = [first, before, &[0xD1; 32], behind].concat();
+    assert_eq!(bytes, golden);
+    let with_upload = KeptResponse {
+        upload: Some([0xD1; 32]),
+        ..response(Some(FIRST_SEEN))
+    };
+    assert_eq!(decode(&golden.into()), Ok(with_upload));
+    for end in 0..bytes.len() {
+        assert_eq!(decode(&bytes.slice(..end)), Err(Unreadable::Cut), "{end}");
+    }
+    let alone = decode(&head().alone().bytes).unwrap();
+    assert_eq!((alone.is_whole, alone.upload), (false, Some([0xD1; 32])));
 }
 
 #[test]
@@ -171,8 +198,8 @@ fn a_record_that_is_cut_or_foreign_is_told_apart_from_a_response() {
     long.push(0);
     assert_eq!(decode(&long.into()), Err(Unreadable::Cut));
     let mut future = whole.to_vec();
-    future[0] = 3;
-    assert_eq!(decode(&future.into()), Err(Unreadable::Version(3)));
+    future[0] = 4;
+    assert_eq!(decode(&future.into()), Err(Unreadable::Version(4)));
     let mut no_status = whole.to_vec();
     no_status[10..12].copy_from_slice(&[0, 7]);
     assert_eq!(decode(&no_status.into()), Err(Unreadable::NoResponse));

@@ -40,3 +40,4 @@ mod sockets;
 mod support;
 mod unprotected;
 mod uploads;
+mod uploads_hashed;

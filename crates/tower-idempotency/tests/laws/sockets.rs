@@ -237,6 +237,64 @@ async fn an_http2_stream_that_is_reset_is_replayed_its_answer_later() {
     assert_eq!(effects.0.load(Ordering::SeqCst), 2);
 }
 
+/// Of a large one the layer reads no more than it must, and knows it by what its handler has read.
+#[tokio::test]
+async fn a_large_upload_is_one_payload_however_it_comes() {
+    let effects = Effects::default();
+    let layer = IdempotencyLayer::builder(tower_claim::MemoryStore::new())
+        .max_request_body(4)
+        .stream_uploads(1 << 20)
+        .build()
+        .unwrap();
+    let router = Router::new()
+        .route("/orders", post(order).layer(layer.clone()))
+        .with_state(effects.clone());
+    let at = serve(router).await;
+    let chunked = |body: &str| {
+        let (head, tail) = body.split_at(6);
+        format!(
+            "POST /orders HTTP/1.1\r\nhost: x\r\nidempotency-key: k\r\nconnection: close\r\n\
+             transfer-encoding: chunked\r\n\r\n{:x}\r\n{head}\r\n{:x}\r\n{tail}\r\n0\r\n\r\n",
+            head.len(),
+            tail.len()
+        )
+    };
+    let over_http2 = async |body: &'static str| {
+        let socket = TcpStream::connect(at).await.unwrap();
+        let (client, connection) = h2::client::handshake(socket).await.unwrap();
+        tokio::spawn(connection);
+        let mut client = client.ready().await.unwrap();
+        let request = Request::post("http://x/orders").header("idempotency-key", "k");
+        let request = request.body(()).unwrap();
+        let (answer, mut upload) = client.send_request(request, false).unwrap();
+        upload
+            .send_data(Bytes::from_static(body.as_bytes()), true)
+            .unwrap();
+        let answer = answer.await.unwrap();
+        let replayed = answer.headers().contains_key("idempotent-replayed");
+        (answer.status().as_u16(), replayed)
+    };
+    let (one, other) = ("0000000000", "0000000001");
+    let first = ask(at, "/orders", "k", one).await;
+    assert!(first.starts_with("HTTP/1.1 201"), "{first}");
+    for again in [
+        ask(at, "/orders", "k", one).await,
+        send(at, &chunked(one)).await,
+    ] {
+        assert!(again.starts_with("HTTP/1.1 201"), "{again}");
+        assert!(again.contains("idempotent-replayed: true"), "{again}");
+    }
+    assert_eq!(over_http2(one).await, (201, true));
+    for reuse in [
+        ask(at, "/orders", "k", other).await,
+        send(at, &chunked(other)).await,
+    ] {
+        assert!(reuse.starts_with("HTTP/1.1 422"), "{reuse}");
+    }
+    assert_eq!(over_http2(other).await, (422, false));
+    assert_eq!(effects.0.load(Ordering::SeqCst), 1);
+}
+
 #[tokio::test]
 async fn a_layer_inside_that_rewrites_path_key_and_body_changes_nothing() {
     let effects = Effects::default();

@@ -164,7 +164,12 @@ async fn an_honest_length_over_the_limit_is_refused_before_the_upload() {
 async fn what_needs_the_whole_body_does_not_go_with_streaming() {
     let app = App::new();
     let refused = |builder: IdempotencyBuilder| builder.build().unwrap_err().setting();
-    assert_eq!(refused(app.builder().stream_uploads(64)), "stream_uploads");
+    let by_fields = app.builder().stream_uploads(64);
+    let amount = tower_idempotency::RequestFields::new().form("amount");
+    assert_eq!(
+        refused(by_fields.fingerprint_fields(amount)),
+        "stream_uploads"
+    );
     assert_eq!(refused(streaming(&app).multipart_parts()), "stream_uploads");
     let fields = tower_idempotency::RequestFields::new().form("to");
     assert_eq!(

@@ -17,6 +17,7 @@ on_each_engine!(
     what_streams_is_kept_and_replayed_by_another_process,
     a_large_answer_is_replayed_by_another_process_or_never_run_again,
     what_is_redacted_never_reaches_the_engine,
+    a_large_upload_is_told_from_another_one_in_another_process,
 );
 
 async fn two<E: Engine>(
@@ -99,6 +100,27 @@ async fn what_is_sealed_cannot_be_read_in_the_engine_and_opens_in_another_proces
     let refused = other.ask(&in_clear).await;
     refused.assert_refused(503, "store-unavailable");
     assert_eq!(refused.json()["reason"], "record-unreadable");
+    assert_eq!(shop.effects(), 2);
+}
+
+/// It was hashed while its handler read it.
+async fn a_large_upload_is_told_from_another_one_in_another_process<E: Engine>() {
+    let (place, shop) = (E::place().await, Shop::new());
+    let large = |builder: IdempotencyBuilder| builder.max_request_body(4).stream_uploads(64);
+    let [one, other] = two(&place, &shop, large).await;
+    for (key, does) in [("kept", ""), ("alone", "size=2000000")] {
+        let ask = ask(key).does(does);
+        let first = one.ask(&ask).await;
+        first.assert_fresh(201);
+        let again = other.ask(&ask).await;
+        if does.is_empty() {
+            again.assert_replay_of(&first);
+        } else {
+            again.assert_refused(409, "response-not-kept");
+        }
+        let reuse = other.ask(&ask.clone().orders("one coffeE")).await;
+        reuse.assert_refused(422, "key-reused");
+    }
     assert_eq!(shop.effects(), 2);
 }
 

@@ -280,6 +280,7 @@ pub struct Ask {
     key: String,
     does: String,
     tenant: Option<String>,
+    order: &'static str,
 }
 
 pub fn ask(key: &str) -> Ask {
@@ -287,6 +288,7 @@ pub fn ask(key: &str) -> Ask {
         key: key.to_owned(),
         does: String::new(),
         tenant: None,
+        order: "one coffee",
     }
 }
 
@@ -302,6 +304,12 @@ impl Ask {
         self
     }
 
+    /// That, and not one coffee.
+    pub fn orders(mut self, order: &'static str) -> Self {
+        self.order = order;
+        self
+    }
+
     pub fn request(&self) -> Request<Full<Bytes>> {
         let request = Request::post("/orders")
             .header("idempotency-key", &self.key)
@@ -311,7 +319,7 @@ impl Ask {
             None => request,
         };
         request
-            .body(Full::from("one coffee"))
+            .body(Full::from(self.order))
             .expect("a good request")
     }
 }

@@ -17,13 +17,16 @@ pub(super) struct Limits {
 pub(super) fn limits(limits: Limits) -> Chapter {
     let mut chapter = Chapter::new("limits", "Limits");
     let bytes = limits.max_request_body;
+    let size = words::size(bytes as u64);
     chapter.tell(
         "max_request_bytes",
         bytes,
-        format!(
-            "The body of a request with a key has {} at most; a larger one is refused (413 `body-too-large`).",
-            words::size(bytes as u64)
-        ),
+        match limits.stream_uploads {
+            None => format!(
+                "The body of a request with a key has {size} at most; a larger one is refused (413 `body-too-large`)."
+            ),
+            Some(_) => format!("The body of a request with a key is read before anything runs, up to {size}."),
+        },
     );
     match limits.stream_uploads {
         None => chapter.tell("streamed_bytes", "null", "It is read before anything runs."),
@@ -31,7 +34,9 @@ pub(super) fn limits(limits: Limits) -> Chapter {
             "streamed_bytes",
             bytes,
             format!(
-                "An upload with a SHA-256 in its `Content-Digest` may have {}, and is not read before it runs.",
+                "A larger one runs while it still comes, up to {}; over that it is refused (413 `body-too-large`). With \
+                 a SHA-256 in its `Content-Digest`, where that is verified, it is known from the beginning; without one \
+                 when all of it was there.",
                 words::size(bytes)
             ),
         ),
