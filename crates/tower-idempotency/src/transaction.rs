@@ -144,6 +144,7 @@ impl OpenRun {
             finishing.abandon();
         }
         if self.run.would_be_unknown() {
+            self.shared.counters.meter.outcome_unknown(self.name());
             Settled::Unknown
         } else {
             Settled::Ended
