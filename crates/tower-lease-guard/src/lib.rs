@@ -31,14 +31,14 @@
 //! use http::{Request, Response};
 //! use http_body_util::Full;
 //! use tower::{Layer, ServiceExt, service_fn};
+//! use tower_claim::http::path_segment;
 //! use tower_claim::{MemoryFenceStore, MemoryStore, Refusal};
 //! use tower_lease_guard::{Lease, LeaseGuardLayer};
 //!
 //! # #[tokio::main(flavor = "current_thread")] async fn main() {
 //! let ledger = MemoryFenceStore::new();
-//! let leases = LeaseGuardLayer::new(MemoryStore::new(), |req| {
-//!     req.uri.path().strip_prefix("/accounts/").map(str::to_owned)
-//! });
+//! let account = path_segment("/accounts/{id}").expect("a path with one name");
+//! let leases = LeaseGuardLayer::new(MemoryStore::new(), account);
 //!
 //! let handler = service_fn(move |req: Request<()>| {
 //!     let ledger = ledger.clone();
@@ -64,8 +64,11 @@
 //!
 //! Under axum (feature `axum`) a handler takes `lease: Lease` as an argument and answers
 //! `Result<_, LeaseLost>`, `Result<_, FenceError>`, or `Result<_, Refusal>`, into which both convert.
-//! In nested axum routers the path of the request is cut; use
-//! [`original_uri`](tower_claim::http::original_uri) in the key function.
+//!
+//! A key function sees the request as it was sent: escapes in the path are not decoded, so `/accounts/7` and
+//! `/accounts/%37` would be two resources, and in nested axum routers the path is cut. Read names by
+//! [`path_segment`](tower_claim::http::path_segment), which knows both; or begin at
+//! [`original_uri`](tower_claim::http::original_uri).
 //!
 //! In a stack, outside in: stage, tenant, idempotency, **lease guard**, handler; the fence stands at the
 //! resource. A layer outside that answers by itself (a replay) then takes no lease.

@@ -12,6 +12,7 @@ use axum::routing::{get, post};
 use tokio::net::TcpListener;
 use tower::ServiceBuilder;
 use tower_claim::MemoryStore;
+use tower_claim::http::path_segment;
 use tower_idempotency::IdempotencyLayer;
 use tower_lease_guard::{Lease, LeaseGuardLayer, LeaseLost};
 use tower_single_flight::SingleFlightLayer;
@@ -21,6 +22,8 @@ use tower_stage::{Board, Filter, Stage, StageHandle, StageLayer};
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let claims = MemoryStore::new();
     let board = Board::new();
+    // What is written to: one transfer per account at a time. Decoded: `/accounts/%37` is account 7, too.
+    let account = path_segment("/accounts/{id}/transfers")?;
 
     let once = IdempotencyLayer::builder(claims.clone()).scope(tenant);
     let writes = ServiceBuilder::new()
@@ -61,9 +64,4 @@ async fn catalogue(Path(id): Path<u64>) -> String {
 /// Who asks. In earnest: what an authentication layer outside has verified.
 fn tenant(req: &Parts) -> Option<String> {
     Some(req.headers.get("x-tenant")?.to_str().ok()?.to_owned())
-}
-
-/// What is written to: one transfer per account at a time.
-fn account(req: &Parts) -> Option<String> {
-    Some(req.uri.path().split('/').nth(2)?.to_owned())
 }

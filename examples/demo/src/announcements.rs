@@ -9,7 +9,8 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use serde_json::{Value, json};
-use tower_claim::http::KeyFields;
+use tower_claim::ConfigError;
+use tower_claim::http::{KeyFields, path_segment};
 use tower_stage::{Stage, StageHandle};
 
 use crate::reentrant::ReentrantLock;
@@ -46,11 +47,11 @@ impl Announcements {
     }
 }
 
-/// The business key: the classroom names the intent, whoever asks and however often.
-pub(crate) fn once_per_classroom(req: &Parts) -> Option<KeyFields> {
-    let room = req.uri.path().strip_prefix("/classrooms/")?;
-    let room = room.strip_suffix("/announcement")?;
-    Some(KeyFields::new().field("classroom", room))
+/// The business key: the classroom names the intent, whoever asks and however often. Decoded, as the handler's `Path`
+/// is: `/classrooms/%37` is classroom 7.
+pub(crate) fn once_per_classroom() -> Result<impl Fn(&Parts) -> Option<KeyFields>, ConfigError> {
+    let classroom = path_segment("/classrooms/{room}/announcement")?;
+    Ok(move |req: &Parts| Some(KeyFields::new().field("classroom", classroom(req)?)))
 }
 
 /// Sends it. Has no idea that it may be asked twice: the layer sees to that.

@@ -72,7 +72,7 @@ impl App {
         // The classroom is the key: whoever asks, and whatever the text, it is the same announcement.
         let once = IdempotencyLayer::builder(storage.claims.clone())
             .namespace(&storage.namespace)
-            .derived_key(announcements::once_per_classroom)
+            .derived_key(announcements::once_per_classroom()?)
             .first_payload_wins()
             .on_busy(OnBusy::Wait(PATIENCE))
             .build()?;
@@ -88,13 +88,14 @@ impl App {
             .flight_wait(PATIENCE)
             .build()?;
         // Without renewal: a job that does not end within its lease is taken for dead.
-        let leases = LeaseGuardLayer::builder(storage.claims.clone(), seats::resource)
+        let room = seats::resource("/seats/{room}/jobs")?;
+        let leases = LeaseGuardLayer::builder(storage.claims.clone(), room)
             .namespace(&storage.namespace)
             .lease(LEASE)
             .renewal(Renewal::Off)
             .build()?;
         // The ledger's data is in this process, so its marks are, too: they protect what lives where they live.
-        let fence = FenceLayer::new(MemoryFenceStore::new(), seats::resource);
+        let fence = FenceLayer::new(MemoryFenceStore::new(), seats::resource("/ledger/{room}")?);
 
         let upstream = Arc::new(Upstream::new(upstream));
         let bank = Bank::default();

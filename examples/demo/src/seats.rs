@@ -15,20 +15,20 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tower::{Layer, ServiceExt, service_fn};
-use tower_claim::http::original_uri;
+use tower_claim::ConfigError;
+use tower_claim::http::path_segment;
 use tower_lease_guard::{FencingToken, Lease, StampLayer};
 use tower_stage::{Stage, StageHandle};
 
 use crate::client::{self, BoxError};
 
-/// What a request works on, or writes to: the seats of one classroom.
-pub(crate) fn resource(req: &Parts) -> Option<String> {
-    let path = original_uri(&req.extensions, &req.uri).path();
-    let mut parts = path.split('/').skip(1);
-    match parts.next() {
-        Some("seats" | "ledger") => parts.next().map(|room| format!("seats/{room}")),
-        _ => None,
-    }
+/// What a request works on, or writes to: the seats of the classroom in its path. Decoded, as the handler's `Path` is:
+/// `/seats/%37/jobs` works on the seats of classroom 7.
+pub(crate) fn resource(
+    path: &str,
+) -> Result<impl Fn(&Parts) -> Option<String> + use<>, ConfigError> {
+    let room = path_segment(path)?;
+    Ok(move |req: &Parts| room(req).map(|room| format!("seats/{room}")))
 }
 
 /// Who sits in a classroom, and under which token it was written.

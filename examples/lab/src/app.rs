@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use axum::extract::Query;
 use axum::middleware::{from_fn, from_fn_with_state};
 use http::StatusCode;
 use http::request::Parts;
 use tokio::runtime::Handle;
 use tower::ServiceBuilder;
-use tower_claim::http::{KeyFields, KeySyntax};
+use tower_claim::http::{KeyFields, KeySyntax, path_segment};
 use tower_claim::testing::FaultStore;
 use tower_claim::{Code, ConfigError, DynClaimMany, LapsePolicy, Refusal, Renewal};
 use tower_http::catch_panic::CatchPanicLayer;
@@ -71,15 +72,10 @@ impl App {
             Print::Json => orders.canonical_json(),
         };
         let orders = orders.build()?;
+        let room = path_segment("/classrooms/{id}/announcement")?;
         let announcements = idempotency(options, claims.clone())
             .named("announcements")
-            .derived_key(|parts| {
-                let path = tower_claim::http::original_uri(&parts.extensions, &parts.uri).path();
-                let room = path
-                    .strip_prefix("/classrooms/")?
-                    .strip_suffix("/announcement")?;
-                Some(KeyFields::new().field("classroom", room))
-            })
+            .derived_key(move |parts| Some(KeyFields::new().field("classroom", room(parts)?)))
             .first_payload_wins()
             .build()?;
         let flights = SingleFlightLayer::builder()
@@ -88,7 +84,7 @@ impl App {
             .flight_wait(options.flight_wait)
             .max_waiters(options.max_waiters)
             .build()?;
-        let leases = LeaseGuardLayer::builder_many(claims, accounts)
+        let leases = LeaseGuardLayer::builder_many(claims, accounts()?)
             .lease(options.lease)
             .renewal(renewal(options))
             .namespace(namespace)
@@ -195,18 +191,16 @@ fn idempotency(options: &Options, claims: Claims) -> IdempotencyBuilder {
     }
 }
 
-/// The account of the path, and the one of `also`.
-fn accounts(parts: &Parts) -> Vec<String> {
-    let of_path = parts
-        .uri
-        .path()
-        .strip_prefix("/accounts/")
-        .map(str::to_owned);
-    let pairs = parts.uri.query().unwrap_or_default().split('&');
-    let also = pairs
-        .filter_map(|pair| pair.strip_prefix("also="))
-        .map(str::to_owned);
-    of_path.into_iter().chain(also).collect()
+/// The account of the path, and the one of `also`; decoded, so that one account has one lease however it is spelt.
+fn accounts() -> Result<impl Fn(&Parts) -> Vec<String>, ConfigError> {
+    let of_path = path_segment("/accounts/{id}")?;
+    Ok(move |parts: &Parts| {
+        let pairs = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri);
+        let pairs = pairs.map_or_else(|_| Vec::new(), |Query(pairs)| pairs);
+        let also = pairs.into_iter().filter(|(name, _)| name == "also");
+        let also = also.map(|(_, account)| account);
+        of_path(parts).into_iter().chain(also).collect()
+    })
 }
 
 fn handler_panicked(_: Box<dyn std::any::Any + Send>) -> http::Response<Body> {

@@ -18,7 +18,8 @@ on_each_engine!(
     both_accounts_are_leased_and_opposite_orders_do_not_lock_up,
     the_fence_compares_token_nonce_and_resource,
     a_client_that_leaves_frees_the_account,
-    an_encoded_account_is_written_to_under_its_own_name;
+    an_encoded_account_is_written_to_under_its_own_name,
+    one_account_in_two_spellings_has_one_lease_and_one_ledger;
     with short spans:
     work_without_renewal_is_cancelled_at_the_end_of_its_lease,
     with_renewal_a_lease_outlives_its_length,
@@ -262,6 +263,31 @@ async fn an_encoded_account_is_written_to_under_its_own_name(on: Engine) {
     }
     let plain = get(lab.address(), "/ledger/a").send().await.json();
     assert_eq!(plain["high_water"], 0);
+}
+
+async fn one_account_in_two_spellings_has_one_lease_and_one_ledger(on: Engine) {
+    let lab = on.lab(&[]);
+    let first = tokio::spawn(put(&lab, "/accounts/77").lab("delay=5000").send());
+    until(
+        "the first works",
+        || effects(&lab, "PUT /accounts/77"),
+        |n| *n == 1,
+    )
+    .await;
+    for spelling in ["/accounts/%37%37", "/accounts/8?also=%377"] {
+        let second = put(&lab, spelling).send().await;
+        assert_eq!(
+            (second.status.as_u16(), second.code().as_str()),
+            (423, "leased"),
+            "{spelling}"
+        );
+    }
+    assert_eq!(first.await.unwrap().status, 200);
+    let spelt = put(&lab, "/accounts/7%37").send().await;
+    assert_eq!(spelt.status, 200);
+    let ledger = get(lab.address(), "/ledger/77").send().await.json();
+    assert_eq!(ledger["high_water"], number(&spelt, "token"));
+    assert_eq!(ledger["admitted"].as_array().unwrap().len(), 2);
 }
 
 async fn a_blocked_owner_is_taken_over_and_its_late_write_is_refused(on: Engine) {

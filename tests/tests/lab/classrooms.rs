@@ -1,7 +1,7 @@
 //! `/classrooms/{id}/announcement`: sent once, by a key the server derives.
 
 use futures_util::future::join_all;
-use system_tests::client::post;
+use system_tests::client::{get, post};
 
 use super::effects;
 use super::engines::{Engine, on_each_engine};
@@ -11,6 +11,7 @@ const PATH: &str = "/classrooms/7/announcement";
 on_each_engine!(
     it_is_sent_once_also_on_one_thread,
     tenants_have_classrooms_of_their_own,
+    one_classroom_in_two_spellings_is_told_once,
 );
 
 async fn it_is_sent_once_also_on_one_thread(on: Engine) {
@@ -55,4 +56,15 @@ async fn tenants_have_classrooms_of_their_own(on: Engine) {
         );
     }
     assert_eq!(effects(&lab, &format!("POST {PATH}")).await, 2);
+}
+
+async fn one_classroom_in_two_spellings_is_told_once(on: Engine) {
+    let lab = on.lab(&[]);
+    for (room, status) in [("77", 201), ("%37%37", 422), ("7%37", 422), ("77", 201)] {
+        let path = format!("/classrooms/{room}/announcement");
+        let answer = post(lab.address(), &path).body("no lessons").send().await;
+        assert_eq!(answer.status, status, "{room}");
+    }
+    let total = get(lab.address(), "/effects").send().await;
+    assert_eq!(total.json()["total"], 1);
 }

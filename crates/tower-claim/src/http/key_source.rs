@@ -62,13 +62,14 @@ type KeyFn = dyn Fn(&Parts) -> Result<Option<BusinessKey>, InvalidKey> + Send + 
 ///
 /// ```
 /// use http::HeaderName;
-/// use tower_claim::http::{KeyFields, KeySource, KeySyntax};
+/// use tower_claim::http::{KeyFields, KeySource, KeySyntax, path_segment};
 ///
 /// let sent = KeySource::header(HeaderName::from_static("idempotency-key"), KeySyntax::Lenient);
 /// // One announcement per tenant and classroom, whoever asks and however often.
-/// let derived = KeySource::function(|req| {
+/// let classroom = path_segment("/classrooms/{room}/announcement")?;
+/// let derived = KeySource::function(move |req| {
 ///     let tenant = req.headers.get("x-tenant")?.to_str().ok()?;
-///     Some(KeyFields::new().field("tenant", tenant).field("path", req.uri.path()))
+///     Some(KeyFields::new().field("tenant", tenant).field("classroom", classroom(req)?))
 /// });
 ///
 /// let (parts, ()) = http::Request::post("/classrooms/7/announcement")
@@ -96,7 +97,8 @@ impl KeySource {
     }
 
     /// What a function answers: text, a number, [`KeyFields`](super::KeyFields), or `None` for a request
-    /// without a key. Make whose request it is (the tenant) part of a derived key.
+    /// without a key. Make whose request it is (the tenant) part of a derived key, and read names from the path
+    /// by [`path_segment`](super::path_segment), not from the raw text: `7` and `%37` are one name to a handler.
     pub fn function<F, K>(f: F) -> Self
     where
         F: Fn(&Parts) -> K + Send + Sync + 'static,

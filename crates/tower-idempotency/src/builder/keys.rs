@@ -41,16 +41,19 @@ impl IdempotencyBuilder {
     /// "the invoice of this month"), not for "two orders that look alike". They belong together with a
     /// unique index in the database.
     ///
+    /// Read names from the path by [`path_segment`](tower_claim::http::path_segment) (or take
+    /// [`derived_from`](Self::derived_from), which decodes, too). In the raw `uri.path()` the classrooms `77` and
+    /// `%37%37` are two keys, while a handler's `Path` is the same: the announcement would be sent twice. Decoded, they are
+    /// one key, and the second spelling is another payload under it (422 `key-reused`).
+    ///
     /// ```
     /// use tower_claim::MemoryStore;
-    /// use tower_claim::http::KeyFields;
+    /// use tower_claim::http::{KeyFields, path_segment};
     /// use tower_idempotency::IdempotencyLayer;
     ///
+    /// let classroom = path_segment("/classrooms/{room}/announcement")?;
     /// let once_per_classroom = IdempotencyLayer::builder(MemoryStore::new())
-    ///     .derived_key(|req| {
-    ///         let room = req.uri.path().strip_prefix("/classrooms/")?;
-    ///         Some(KeyFields::new().field("classroom", room.strip_suffix("/announcement")?))
-    ///     })
+    ///     .derived_key(move |req| Some(KeyFields::new().field("classroom", classroom(req)?)))
     ///     .first_payload_wins()
     ///     .build()?;
     /// # let _ = once_per_classroom;

@@ -65,19 +65,16 @@ impl KeyLookupBuilder {
     ///
     /// ```
     /// use tower_claim::MemoryStore;
-    /// use tower_claim::http::KeyFields;
+    /// use tower_claim::http::{KeyFields, path_segment};
     /// use tower_idempotency::{IdempotencyLayer, KeyLookup, RequestFields};
     ///
     /// let once = IdempotencyLayer::builder(MemoryStore::new())
     ///     .derived_from(RequestFields::new().form("invoice"))
     ///     .one_tenant()
     ///     .build()?;
-    /// // `GET /reminders/42`
+    /// let invoice = path_segment("/reminders/{invoice}")?; // `GET /reminders/42`
     /// let lookup = KeyLookup::builder(&once)
-    ///     .key_by(|req| {
-    ///         let invoice = req.uri.path().strip_prefix("/reminders/")?;
-    ///         Some(KeyFields::new().field("invoice", invoice))
-    ///     })
+    ///     .key_by(move |req| Some(KeyFields::new().field("invoice", invoice(req)?)))
     ///     .build()?;
     /// # let _ = lookup;
     /// # Ok::<(), tower_claim::ConfigError>(())

@@ -77,15 +77,15 @@ impl FenceLayer {
     /// ```
     /// use std::time::Duration;
     /// use tower_claim::MemoryFenceStore;
+    /// use tower_claim::http::path_segment;
     /// use tower_lease_guard::{FenceLayer, MissingToken};
     ///
-    /// let fence = FenceLayer::builder(MemoryFenceStore::new(), |req| {
-    ///     req.uri.path().strip_prefix("/ledger/").map(str::to_owned)
-    /// })
-    /// .missing(MissingToken::Require)
-    /// .drain_timeout(Duration::from_secs(2))
-    /// .max_ahead(Duration::from_secs(3600))
-    /// .build()?;
+    /// let ledger = path_segment("/ledger/{id}")?; // decoded, as the name in the lease is
+    /// let fence = FenceLayer::builder(MemoryFenceStore::new(), ledger)
+    ///     .missing(MissingToken::Require)
+    ///     .drain_timeout(Duration::from_secs(2))
+    ///     .max_ahead(Duration::from_secs(3600))
+    ///     .build()?;
     /// # drop::<FenceLayer>(fence);
     /// # Ok::<(), tower_claim::ConfigError>(())
     /// ```

@@ -69,7 +69,9 @@ impl Shared {
 
 impl LeaseGuardLayer {
     /// A layer with the default settings of [`LeaseGuardBuilder`]. `key` names the resource that a request
-    /// works on, or `None`.
+    /// works on, or `None`. Names from the path are read by
+    /// [`path_segment`](tower_claim::http::path_segment): in the raw path `7` and `%37` are two texts, and would be two leases
+    /// on one resource.
     pub fn new<F, K>(store: impl ClaimStore, key: F) -> Self
     where
         F: Fn(&Parts) -> K + Send + Sync + 'static,
@@ -102,16 +104,16 @@ impl LeaseGuardLayer {
     /// ```
     /// use std::time::Duration;
     /// use tower_claim::MemoryStore;
+    /// use tower_claim::http::path_segment;
     /// use tower_lease_guard::{LeaseGuardLayer, Renewal};
     ///
-    /// let leases = LeaseGuardLayer::builder(MemoryStore::new(), |req| {
-    ///     req.uri.path().strip_prefix("/accounts/").map(str::to_owned)
-    /// })
-    /// .lease(Duration::from_secs(10))
-    /// .renewal(Renewal::Progress { stall_after: Duration::from_secs(30) })
-    /// .wait(Duration::from_secs(2))
-    /// .namespace("bank")
-    /// .build()?;
+    /// let account = path_segment("/accounts/{id}")?; // decoded: see `new`
+    /// let leases = LeaseGuardLayer::builder(MemoryStore::new(), account)
+    ///     .lease(Duration::from_secs(10))
+    ///     .renewal(Renewal::Progress { stall_after: Duration::from_secs(30) })
+    ///     .wait(Duration::from_secs(2))
+    ///     .namespace("bank")
+    ///     .build()?;
     /// # drop::<LeaseGuardLayer>(leases);
     /// # Ok::<(), tower_claim::ConfigError>(())
     /// ```
@@ -128,11 +130,13 @@ impl LeaseGuardLayer {
     ///
     /// ```
     /// use tower_claim::MemoryStore;
+    /// use tower_claim::http::path_segment;
     /// use tower_lease_guard::LeaseGuardLayer;
     ///
-    /// let leases = LeaseGuardLayer::builder_many(MemoryStore::new(), |req| {
-    ///     let both = req.uri.path().strip_prefix("/transfer/")?;
-    ///     Some(both.split('/').map(str::to_owned).collect::<Vec<_>>())
+    /// let from = path_segment("/transfer/{from}/{_}")?; // decoded: see `new`
+    /// let to = path_segment("/transfer/{_}/{to}")?;
+    /// let leases = LeaseGuardLayer::builder_many(MemoryStore::new(), move |req| {
+    ///     Some(vec![from(req)?, to(req)?])
     /// })
     /// .build()?;
     /// # drop::<LeaseGuardLayer>(leases);

@@ -108,6 +108,10 @@ impl SingleFlightLayerBuilder {
     /// and what passes through by default still does. Name here whatever tells users apart that no header
     /// shows, such as a client certificate in the extensions.
     ///
+    /// The raw path is safe here: two spellings of one name (`7`, `%37`) are two flights, which costs a call
+    /// and shares nothing that is not the same. Where they shall be one flight, read the name by
+    /// [`path_segment`](tower_claim::http::path_segment).
+    ///
     /// ```
     /// use tower_single_flight::SingleFlightLayer;
     ///

@@ -11,14 +11,15 @@ mod redis;
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::{Path, Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, put};
 use axum::{Extension, Json, Router};
-use http::{StatusCode, Uri};
+use http::StatusCode;
 use serde_json::{Value, json};
 use tower::{ServiceBuilder, ServiceExt};
+use tower_claim::http::path_segment;
 use tower_claim::store::Admission;
 use tower_claim::{Code, ConfigError, FenceStore, Namespace, Refusal, StoreError, Token};
 use tower_lease_guard::{FenceError, FenceLayer, FencingToken, Lease};
@@ -38,11 +39,6 @@ pub(crate) struct Ledger {
     books: Arc<dyn Books>,
 }
 
-/// The ledger a path names, as it was sent: decoded, one name could be spelt in two ways.
-fn id_of(uri: &Uri) -> Option<String> {
-    uri.path().strip_prefix("/ledger/").map(str::to_owned)
-}
-
 impl Ledger {
     pub(crate) fn new(
         fence: Arc<dyn tower_claim::DynFenceStore>,
@@ -55,10 +51,9 @@ impl Ledger {
 
     /// `/ledger/{id}`: reads are open, writes pass the fence.
     pub(crate) fn routes(&self) -> Result<Router, ConfigError> {
-        let fence = FenceLayer::builder(self.fence.clone(), |parts: &http::request::Parts| {
-            id_of(&parts.uri)
-        })
-        .build()?;
+        // Decoded, as `Path` is below: `7` and `%37` are one ledger, with one mark.
+        let id = path_segment("/ledger/{id}")?;
+        let fence = FenceLayer::builder(self.fence.clone(), id).build()?;
         let layers = ServiceBuilder::new()
             .layer(from_fn_with_state(self.clone(), tell_what_happened))
             .layer(fence);
@@ -85,16 +80,14 @@ impl Ledger {
 
 async fn write(
     State(ledger): State<Ledger>,
-    uri: Uri,
+    Path(id): Path<String>,
     Extension(token): Extension<FencingToken>,
     Extension(outcome): Extension<Outcome>,
 ) -> Response {
-    let id = id_of(&uri).unwrap_or_default();
     outcome.begin(ledger.write(id, token)).await
 }
 
-async fn read(State(ledger): State<Ledger>, uri: Uri) -> Response {
-    let id = id_of(&uri).unwrap_or_default();
+async fn read(State(ledger): State<Ledger>, Path(id): Path<String>) -> Response {
     // The mark is raised before its entry is written; read the other way round it could lie below the newest.
     let read = async {
         let book = ledger.books.read(&id).await?;
@@ -123,10 +116,10 @@ fn unavailable(error: &StoreError) -> Refusal {
 /// writes that were turned away as stale.
 async fn tell_what_happened(
     State(ledger): State<Ledger>,
+    Path(id): Path<String>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let id = id_of(request.uri()).unwrap_or_default();
     let outcome = Outcome::default();
     request.extensions_mut().insert(outcome.clone());
     let mut response = next.run(request).await;
@@ -144,7 +137,7 @@ async fn tell_what_happened(
     response
 }
 
-/// Writes to the ledger of this name as the owner of a lease would from another process: by a request
+/// Writes to the ledger of this name, spelt as in a path, as the owner of a lease would from another process: by a request
 /// that carries the lease's token. `Err` is the fence's refusal.
 pub(crate) async fn write_under(routes: Router, id: &str, lease: &Lease) -> Result<(), Response> {
     let request = http::Request::put(format!("/ledger/{id}"))

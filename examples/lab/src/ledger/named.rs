@@ -5,9 +5,9 @@ use std::sync::Arc;
 use tower_claim::store::Admission;
 use tower_claim::{DynFenceStore, FenceStore, Namespace, Nonce, StoreError, Token};
 
-/// The resource that a ledger is to the guard.
+/// The resource that a ledger is to the guard. Escaped: a name may have what an engine's text may not (PostgreSQL: NUL).
 pub(super) fn name(namespace: &Namespace, id: &str) -> String {
-    format!("{}/ledger/{id}", namespace.as_str())
+    format!("{}/ledger/{}", namespace.as_str(), id.escape_default())
 }
 
 /// A guard's store whose resources are ledgers of one namespace.

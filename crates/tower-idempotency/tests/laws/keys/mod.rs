@@ -4,7 +4,7 @@ mod bodies;
 mod settings;
 
 use http::Method;
-use tower_claim::http::{Gate, KeyFields, KeySyntax, Mode, Switch};
+use tower_claim::http::{Gate, KeyFields, KeySyntax, Mode, Switch, path_segment};
 
 use crate::support::*;
 
@@ -195,6 +195,28 @@ async fn a_derived_key_needs_no_header_and_the_first_text_wins() {
         .await
         .assert_fresh(201);
     assert_eq!(app.effects(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_of_the_path_is_one_key_in_each_spelling() {
+    let app = App::new();
+    let room = path_segment("/classrooms/{room}").unwrap();
+    let once = app
+        .builder()
+        .derived_key(move |req| Some(KeyFields::new().field("room", room(req)?)));
+    let service = app.under(&once.first_payload_wins().build().unwrap());
+    let first = post("/classrooms/77").send(&service).await;
+    first.assert_fresh(201);
+    for spelling in ["/classrooms/%37%37", "/classrooms/7%37"] {
+        // The path is of the fingerprint as it was sent: another one under the key, and no second run.
+        let repeat = post(spelling).send(&service).await;
+        repeat.assert_refused(422, "key-reused");
+    }
+    assert_eq!(app.effects(), 1);
+    let same = post("/classrooms/77").send(&service).await;
+    same.assert_replay_of(&first);
+    let other = post("/classrooms/%2577").send(&service).await;
+    other.assert_fresh(201);
 }
 
 #[tokio::test(start_paused = true)]
