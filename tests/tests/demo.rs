@@ -132,6 +132,44 @@ async fn an_announcement_outlives_the_process_where_the_store_does() {
     }
 }
 
+#[tokio::test]
+async fn a_classroom_in_two_spellings_is_told_once_and_has_one_lease() {
+    let demo = Demo::start(&[]);
+    for (room, status) in [("77", 201), ("%37%37", 422), ("77", 201)] {
+        let call = post(demo.address, format!("/classrooms/{room}/announcement"));
+        let told = call.body("No lessons tomorrow").send().await;
+        assert_eq!(told.status, status, "{room}");
+    }
+    let inbox = get(demo.address, "/classrooms/77/inbox").send().await;
+    assert_eq!(inbox.json().as_array().map(Vec::len), Some(1));
+
+    // The job holds the lease until it is woken, or for the length of the lease.
+    let paused = post(demo.address, "/seats/77/jobs?paused=true");
+    assert_eq!(paused.body("Ada").send().await.status, 202);
+    let second = post(demo.address, "/seats/%37%37/jobs").body("Bob");
+    assert_eq!(second.send().await.status, 423);
+}
+
+#[tokio::test]
+async fn a_body_that_no_handler_saw_does_not_bind_its_key() {
+    let demo = Demo::start(&[]);
+    let enrol = |body: &'static str| {
+        let call = post(demo.address, "/enrolments").key("one-click-7f3a");
+        call.header("content-type", "application/json").body(body)
+    };
+    for (body, status) in [("{", 400), (r#"{"pupil":"Ada"}"#, 422)] {
+        assert_eq!(enrol(body).send().await.status, status, "{body}");
+    }
+    let right = r#"{"pupil":"Ada","course":"chess"}"#;
+    for replayed in [false, true] {
+        let enrolled = enrol(right).send().await;
+        assert_eq!(
+            (enrolled.status.as_u16(), enrolled.replayed()),
+            (201, replayed)
+        );
+    }
+}
+
 #[test]
 fn a_store_that_cannot_be_opened_is_one_line_without_its_password() {
     let folder = tempfile::tempdir().expect("a folder");

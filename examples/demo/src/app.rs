@@ -9,7 +9,7 @@ use axum::response::Html;
 use axum::routing::{get, post, put};
 use tower::ServiceBuilder;
 use tower_claim::{ConfigError, DynClaimStore, MemoryFenceStore};
-use tower_idempotency::{IdempotencyLayer, OnBusy};
+use tower_idempotency::{IdempotencyLayer, OnBusy, Outcome};
 use tower_lease_guard::{FenceLayer, LeaseGuardLayer, Renewal};
 use tower_single_flight::SingleFlightLayer;
 use tower_stage::{Board, Stage, StageLayer};
@@ -80,6 +80,10 @@ impl App {
         let paid = IdempotencyLayer::builder(storage.claims.clone())
             .namespace(&storage.namespace)
             .require_key()
+            // Enrolling never answers so: `Json` does, before anything was done. The right body may come under the key.
+            .outcome_if(|answer| {
+                matches!(answer.status.as_u16(), 400 | 415 | 422).then_some(Outcome::Release)
+            })
             .lease(LEASE)
             .on_busy(OnBusy::Wait(PATIENCE))
             .build()?;

@@ -105,6 +105,11 @@ impl IdempotencyBuilder {
     /// Adds a rule that sees the head of an answer: its status, headers and extensions. The first rule that says
     /// something decides; then [`outcome`](Self::outcome) or [`grpc_outcome`](Self::grpc_outcome) does. Default: none.
     ///
+    /// Extractors of axum refuse (400, 415, 422) inside of this layer and cannot say [`NoEffect`](crate::NoEffect): without a
+    /// rule such an answer is kept, and a client that mends its body under the same key is told that it was reused.
+    /// `matches!(answer.status.as_u16(), 400 | 415 | 422).then_some(Outcome::Release)` frees the key; a handler that gives
+    /// these answers behind an effect puts [`Outcome::Keep`] into their extensions, which goes first.
+    ///
     /// ```
     /// use http::header::CACHE_CONTROL;
     /// use tower_claim::MemoryStore;
