@@ -52,6 +52,20 @@ impl Refusal {
         self
     }
 
+    /// Does not ask to come back, where that would change nothing: a mistake of the program or its settings.
+    ///
+    /// ```
+    /// use tower_claim::{Code, Refusal};
+    ///
+    /// let misconfigured = Refusal::new(Code::StoreUnavailable).without_retry_after();
+    /// assert_eq!(misconfigured.retry_after_secs(), None);
+    /// ```
+    #[must_use]
+    pub const fn without_retry_after(mut self) -> Self {
+        self.retry_after = None;
+        self
+    }
+
     /// Why.
     pub const fn code(&self) -> Code {
         self.code

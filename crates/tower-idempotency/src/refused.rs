@@ -21,8 +21,9 @@ impl PointRefused {
 
     /// The refusal to answer with: 409 `lease-lost` with the reason where the claim is lost; 500 `handler-panicked`
     /// where there can be none, which is a mistake of the program
-    /// ([`claim_inside`](crate::IdempotencyBuilder::claim_inside)); else 503 `store-unavailable`. Put [`NoEffect`](crate::NoEffect) into the response's extensions, so that a
-    /// repeat runs.
+    /// ([`claim_inside`](crate::IdempotencyBuilder::claim_inside)); else 503 `store-unavailable`, without `Retry-After`
+    /// where the store may forget, which no repeat changes. Put [`NoEffect`](crate::NoEffect) into the response's
+    /// extensions, so that a repeat runs.
     pub fn to_refusal(&self) -> Refusal {
         match &self.why {
             NoPointOfNoReturn::Lost(loss) => {
@@ -31,6 +32,10 @@ impl PointRefused {
             NoPointOfNoReturn::Store(error @ StoreError::Unsupported(_)) => {
                 Refusal::new(Code::HandlerPanicked).with_detail(error.to_string())
             }
+            // Whoever comes back meets the same settings.
+            NoPointOfNoReturn::Forgetful { .. } => Refusal::new(Code::StoreUnavailable)
+                .with_detail(self.why.to_string())
+                .without_retry_after(),
             _ => Refusal::new(Code::StoreUnavailable).with_detail(self.why.to_string()),
         }
     }
@@ -51,5 +56,29 @@ impl fmt::Display for PointRefused {
 impl StdError for PointRefused {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.why.source()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_may_forget_is_named_with_the_mend_and_nobody_is_asked_back() {
+        let forgetful = PointRefused::from(NoPointOfNoReturn::Forgetful { engine: "redis" });
+        let refusal = forgetful.to_refusal();
+        assert_eq!(refusal.code(), Code::StoreUnavailable);
+        assert_eq!(refusal.retry_after_secs(), None);
+        let detail = refusal.detail().unwrap();
+        for word in [
+            "`redis`",
+            "durable_single_node()",
+            "trust_forgetful_store()",
+        ] {
+            assert!(detail.contains(word), "{detail}");
+        }
+        let down = StoreError::unavailable(std::io::Error::other("down"));
+        let down = PointRefused::from(NoPointOfNoReturn::Store(down)).to_refusal();
+        assert!(down.retry_after_secs().is_some());
     }
 }

@@ -48,7 +48,8 @@ impl fmt::Display for NoPointOfNoReturn {
             Self::Lost(_) => f.write_str("no point of no return: the claim is lost"),
             Self::Forgetful { engine } => write!(
                 f,
-                "no point of no return: `{engine}` may forget what it answered"
+                "no point of no return: `{engine}` may forget what it answered. Tell the store that it does not \
+                 (Redis: `durable_single_node()`), take another, or say `trust_forgetful_store()`"
             ),
             Self::Store(_) => f.write_str("no point of no return: the store did not say yes"),
         }
