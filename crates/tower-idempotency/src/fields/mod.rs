@@ -39,6 +39,8 @@ type BodyFn = dyn Fn(&Parts, &[u8]) -> Option<String> + Send + Sync;
 #[derive(Clone, Default)]
 pub struct RequestFields {
     fields: Vec<(Cow<'static, str>, Origin)>,
+    /// A path that names no segment, so that no field tells of it.
+    nameless: Option<Arc<Template>>,
 }
 
 #[derive(Clone)]
@@ -81,10 +83,14 @@ impl RequestFields {
     }
 
     /// The segments in braces of a path like `/classrooms/{room}/announcement`, each under its name. Compared
-    /// with the *original* path, also inside of nested routers. On another path they are all absent.
+    /// with the *original* path, also inside of nested routers. On another path they are all absent. A path without a
+    /// named segment (`/invoices/:month`) is refused when the layer is built.
     #[must_use]
     pub fn path(mut self, template: &str) -> Self {
         let template = Arc::new(Template::of(template));
+        if template.names().next().is_none() {
+            self.nameless = Some(Arc::clone(&template));
+        }
         for (index, name) in template.names().enumerate() {
             let from = Origin::Path(Arc::clone(&template), index);
             self.fields.push((Cow::Owned(name.to_owned()), from));
@@ -164,6 +170,9 @@ impl RequestFields {
     /// Refuses what can never work.
     pub(crate) fn check(&self, setting: &'static str) -> Result<(), ConfigError> {
         let wrong = |text: &str| Err(ConfigError::new(setting, text.to_owned()));
+        if let Some(nameless) = &self.nameless {
+            nameless.check(setting)?;
+        }
         if self.fields.is_empty() {
             return wrong("no fields: name at least one");
         }

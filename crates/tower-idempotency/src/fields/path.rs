@@ -36,13 +36,14 @@ impl Template {
     pub(super) fn check(&self, setting: &'static str) -> Result<(), ConfigError> {
         let odd = |segment: &Segment| match segment {
             Segment::Named(name) => name.is_empty() || name.contains(['{', '}', '*']),
-            Segment::Fixed(text) => text.contains(['{', '}']),
+            Segment::Fixed(text) => text.contains(['{', '}']) || text.starts_with([':', '*']),
         };
-        if self.text.starts_with('/') && !self.segments.iter().any(odd) {
+        let named = self.names().next().is_some();
+        if named && self.text.starts_with('/') && !self.segments.iter().any(odd) {
             return Ok(());
         }
         let text = format!(
-            "`{}`: write a path like `/classrooms/{{room}}/announcement`",
+            "`{}`: write a path like `/classrooms/{{room}}/announcement`, with the named segments in braces",
             self.text
         );
         Err(ConfigError::new(setting, text))

@@ -173,6 +173,14 @@ async fn a_derived_key_that_cannot_work_is_refused_when_built() {
     assert!(without_scope().one_tenant().build().is_ok());
     let none = app.builder().derived_from(RequestFields::new());
     assert_eq!(refused(none), "derived_from");
+    // A path whose segments are not named would leave the key without them.
+    for path in ["/invoices/:month", "/invoices", "/invoices/*month"] {
+        let nameless = fields().path(path);
+        let error = app.builder().derived_from(nameless).build().unwrap_err();
+        assert_eq!(error.setting(), "derived_from");
+        let told = error.to_string();
+        assert!(told.contains(path) && told.contains("braces"), "{told}");
+    }
     let window = |length, overlap| by_month(&app).key_window(ms(length), ms(overlap));
     assert_eq!(refused(window(0, 0)), "key_window");
     assert_eq!(refused(window(10, 10)), "key_window");
