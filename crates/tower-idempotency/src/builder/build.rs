@@ -59,7 +59,21 @@ impl IdempotencyBuilder {
         };
         let terms = terms.on_lapse(on_lapse).build()?;
         let terms = terms.lapse_unheard_takeovers();
-        terms.check_against(&self.store.dyn_capabilities())?;
+        let engine = self.store.dyn_capabilities();
+        terms
+            .check_against(&engine)
+            .map_err(|error| match self.reconcile {
+                Some(_) if error.setting() == "on_lapse" => ConfigError::new(
+                    "reconcile",
+                    format!(
+                        "`{}` may forget what it answered, so a lapsed run may be gone before the hook is asked: use \
+                         another store, say that this one does not forget (Redis: `durable_single_node()`), leave the \
+                         hook out, or take the risk by trust_forgetful_store()",
+                        engine.engine
+                    ),
+                ),
+                _ => error,
+            })?;
         let wait = match self.on_busy {
             OnBusy::Wait(limit) => limit,
             OnBusy::Reject => Duration::MAX,

@@ -441,7 +441,8 @@ async fn a_store_that_may_forget_is_not_reconciled_with() {
             .reconcile(app.store.inner().clone(), |_| async { Reconciled::Unknown })
     };
     let refused = builder().build().unwrap_err();
-    assert_eq!(refused.setting(), "on_lapse");
+    assert_eq!(refused.setting(), "reconcile");
+    assert!(refused.to_string().contains("another store"), "{refused}");
     builder().trust_forgetful_store().build().unwrap();
 }
 
