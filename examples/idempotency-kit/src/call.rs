@@ -20,6 +20,8 @@ use crate::verdict::{Stop, fail, skip};
 
 /// No answer takes longer than this.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// No body is longer than this, unless the service is said to keep some that are.
+pub(crate) const LARGEST: usize = 16 << 20;
 
 pub(crate) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 pub(crate) const LAB: HeaderName = HeaderName::from_static("x-lab");
@@ -32,6 +34,7 @@ pub(crate) struct Call {
     path: String,
     headers: HeaderMap,
     upload: Upload,
+    largest: usize,
 }
 
 impl Call {
@@ -43,7 +46,13 @@ impl Call {
             path: path.to_owned(),
             headers: HeaderMap::new(),
             upload: Upload::Absent,
+            largest: LARGEST,
         }
+    }
+
+    /// Reads answers of up to so many bytes.
+    pub(crate) fn up_to(self, largest: usize) -> Self {
+        Self { largest, ..self }
     }
 
     pub(crate) fn key(self, key: &str) -> Self {
@@ -183,10 +192,16 @@ impl Call {
         let exchange = async {
             let response = connection.send(self.request()?).await;
             let response = response.map_err(|error| self.unanswered(&error.into()))?;
-            Ok(self.read(response).await)
+            self.read(response).await
         };
         let answer = tokio::time::timeout(PATIENCE, exchange).await;
-        self.judged(answer.unwrap_or_else(|late| Err(self.unanswered(&late.into())))?)
+        self.judged(answer.unwrap_or_else(|_| Err(self.late()))?)
+    }
+
+    /// The rest of an answer whose head is there.
+    pub(crate) async fn rest(&self, response: Response<Incoming>) -> Result<Answer, Stop> {
+        let answer = tokio::time::timeout(PATIENCE, self.read(response)).await;
+        self.judged(answer.unwrap_or_else(|_| Err(self.late()))?)
     }
 
     /// Sends it, and answers when the head is there. A drop of the connection hangs up.
@@ -196,31 +211,39 @@ impl Call {
         match response {
             Ok(Ok(response)) => Ok((connection, response)),
             Ok(Err(error)) => Err(self.unanswered(&error.into())),
-            Err(late) => Err(self.unanswered(&late.into())),
+            Err(_) => Err(self.late()),
         }
     }
 
-    async fn read(&self, response: Response<Incoming>) -> Answer {
+    async fn read(&self, response: Response<Incoming>) -> Result<Answer, Stop> {
         let (head, mut body) = response.into_parts();
         let mut bytes = Vec::new();
         let mut complete = true;
         while let Some(frame) = body.frame().await {
             match frame {
-                Ok(frame) => bytes.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data)),
+                Ok(frame) => {
+                    let data = frame.data_ref().map_or(&[][..], |data| data);
+                    if bytes.len() + data.len() > self.largest {
+                        let expected = format!("a body of at most {} bytes", self.largest);
+                        let seen = format!("{}, and more behind", head.status.as_u16());
+                        return Err(fail(self.to_string(), expected, seen));
+                    }
+                    bytes.extend_from_slice(data);
+                }
                 Err(_) => {
                     complete = false;
                     break;
                 }
             }
         }
-        Answer {
+        Ok(Answer {
             request: self.to_string(),
             status: head.status,
             headers: head.headers,
             body: bytes.into(),
             complete,
             ended: Instant::now(),
-        }
+        })
     }
 
     /// A service that does not know a flag has not failed.
@@ -235,6 +258,11 @@ impl Call {
             ))),
             _ => Ok(answer),
         }
+    }
+
+    fn late(&self) -> Stop {
+        let expected = format!("a whole answer within {PATIENCE:?}");
+        fail(self.to_string(), expected, "none by then")
     }
 
     fn unanswered(&self, error: &BoxError) -> Stop {

@@ -18,10 +18,11 @@ struct Options {
     /// Path of the idempotent POST.
     #[arg(long, default_value = "/orders")]
     post: String,
-    /// Path of another idempotent POST that takes the same body.
-    #[arg(long, default_value = "/refunds")]
-    second_post: String,
-    /// Two paths where `--post` is nested under different prefixes, for instance `/v1/orders,/v2/orders`.
+    /// Path of another idempotent POST that takes the same body [default: /refunds, if there is one].
+    #[arg(long, value_name = "PATH")]
+    second_post: Option<String>,
+    /// Two paths where `--post` is nested under different prefixes: `/v1/orders,/v2/orders`; both must be there
+    /// [default with --lab: those, if they are there].
     #[arg(long, value_name = "PATH,PATH", value_parser = nested)]
     nested: Option<[String; 2]>,
     /// A JSON body that `--post` accepts.

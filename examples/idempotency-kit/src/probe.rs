@@ -40,6 +40,13 @@ impl Known {
 
 impl Kit {
     pub(crate) async fn probe(settings: &Settings) -> Result<Self, ExamineError> {
+        let named = [
+            ("--second-post", settings.second_post.as_slice()),
+            (
+                "--nested",
+                settings.nested.as_ref().map_or(&[][..], |two| &two[..]),
+            ),
+        ];
         let settings = settings.completed().map_err(ExamineError::Settings)?;
         let mut kit = Kit::new(settings);
         let unreachable =
@@ -68,6 +75,17 @@ impl Kit {
             let asked = asked.map_err(|stop| not_able("--lab", stop))?;
             let obeyed = asked.must(asked.is(418), "418, as the flag `reject=418` of X-Lab asks");
             obeyed.map_err(|stop| not_able("--lab", stop))?;
+        }
+
+        for (option, paths) in named {
+            for path in paths {
+                let there = kit.has(path).await.map_err(|stop| not_able(option, stop))?;
+                if !there {
+                    return Err(ExamineError::NotAble(format!(
+                        "{option} was given, but a POST to {path} is not accepted"
+                    )));
+                }
+            }
         }
 
         let key = kit.key();

@@ -6,6 +6,9 @@ use std::time::Duration;
 use http::uri::Scheme;
 use http::{HeaderName, HeaderValue, Uri};
 
+/// Where another idempotent POST is looked for, if nothing was said.
+pub(crate) const SECOND_POST: &str = "/refunds";
+
 /// A header line.
 pub(crate) type Line = (HeaderName, HeaderValue);
 
@@ -15,8 +18,8 @@ pub struct Settings {
     pub(crate) base: Base,
     /// Path of the idempotent POST. Default: `/orders`.
     pub post: String,
-    /// Path of another idempotent POST of the same service. Default: `/refunds`.
-    pub second_post: String,
+    /// Path of another idempotent POST of the same service. Default: `/refunds`, if there is one.
+    pub second_post: Option<String>,
     /// Two paths where the same routes are nested. Default: none; `/v1` and `/v2` before `post` with [`lab`](Self::lab).
     pub nested: Option<[String; 2]>,
     /// A body that `post` accepts. Default: `{"kit":1}`.
@@ -91,7 +94,7 @@ impl Settings {
         Ok(Self {
             base: Base::parse(base)?,
             post: "/orders".to_owned(),
-            second_post: "/refunds".to_owned(),
+            second_post: None,
             nested: None,
             body: r#"{"kit":1}"#.to_owned(),
             other_body: None,
@@ -124,7 +127,7 @@ impl Settings {
             }
         }
         let nested = this.nested.iter().flatten();
-        let paths = [&this.post, &this.second_post].into_iter();
+        let paths = [&this.post].into_iter().chain(&this.second_post);
         for path in paths.chain(nested).chain(&this.effects) {
             if !path.starts_with('/') || path.parse::<Uri>().is_err() {
                 return Err(SettingsError::Path(path.clone()));
@@ -164,9 +167,14 @@ impl Base {
                 "no user in the URL; use --header Authorization:… instead",
             ));
         }
+        let rest = authority.as_str().strip_prefix(authority.host());
+        let port = match rest.map(|rest| rest.strip_prefix(':')) {
+            Some(Some(port)) => port.parse::<u16>().ok().filter(|port| *port != 0),
+            _ => Some(80),
+        };
         Ok(Self {
             host: authority.host().trim_matches(['[', ']']).to_owned(),
-            port: authority.port_u16().unwrap_or(80),
+            port: port.ok_or_else(|| bad("the port is none; write 1 to 65535"))?,
             authority: authority.as_str().to_owned(),
             prefix: uri.path().trim_end_matches('/').to_owned(),
         })
@@ -217,6 +225,9 @@ mod tests {
             ("/x", "http://HOST:PORT"),
             ("http://u:p@h", "--header"),
             ("http://h?x=1", "query"),
+            ("http://h:65536", "65535"),
+            ("http://[::1]:0", "65535"),
+            ("http://h:", "65535"),
         ] {
             let error = Settings::new(base).unwrap_err().to_string();
             assert!(error.contains(word), "{base}: {error}");

@@ -94,17 +94,18 @@ pub(super) async fn during_the_response(kit: &Kit) -> Outcome {
     let tally = kit.tally().await?;
     let pause = kit.known.hold().as_millis() / 4;
     let flags = format!("size={SIZE}&chunks=8&chunk_delay={pause}&nolen");
-    let (connection, response) = call.clone().flag(&flags).open().await?;
-    let status = response.status();
-    drop((connection, response));
-    if !status.is_success() {
-        return Err(fail(call.to_string(), "a success", status.to_string()));
+    let asked = call.clone().flag(&flags);
+    let (connection, response) = asked.open().await?;
+    if !response.status().is_success() {
+        let refused = asked.rest(response).await?;
+        return Err(fail(asked.to_string(), "a success", refused.to_string()));
     }
+    drop((connection, response));
     let again = kit.until_free(&call).await?;
     let kept = again.ok() && again.complete && again.body.len() == SIZE;
     let told = again.is(409);
     again.must(kept || told, "the whole response, or that it was not kept")?;
-    kit.must_have_run(&tally, 1, &format!("hung up: {call}"))
+    kit.must_have_run(&tally, 1, &format!("hung up: {asked}"))
         .await?;
     Ok(format!("later {again}"))
 }

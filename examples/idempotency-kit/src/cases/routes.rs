@@ -4,23 +4,26 @@ use http::Method;
 
 use crate::answer::Answer;
 use crate::kit::Kit;
+use crate::settings::SECOND_POST;
 use crate::verdict::{Outcome, Stop, skip};
 
 pub(super) async fn one_key_two_endpoints(kit: &Kit) -> Outcome {
-    let second = &kit.settings.second_post;
-    if !kit.has(second).await? {
-        return Err(skip(format!(
-            "there is no second endpoint at {second} that takes the same body; give --second-post"
-        )));
-    }
-    let seen = apart(kit, &kit.settings.post, second).await?;
-    let Some([a, b]) = &kit.settings.nested else {
-        return Ok(format!("{seen} (nested routers: not tried, see --nested)"));
+    let second = kit.settings.second_post.as_deref();
+    let second = second.unwrap_or(SECOND_POST);
+    let seen = match kit.has(second).await? {
+        true => apart(kit, &kit.settings.post, second).await?,
+        false => "no second endpoint (see --second-post)",
     };
-    if !kit.has(a).await? || !kit.has(b).await? {
-        return Ok(format!("{seen} (nested routers: none at {a} and {b})"));
-    }
-    let nested = apart(kit, a, b).await?;
+    let nested = match &kit.settings.nested {
+        Some([a, b]) if kit.has(a).await? && kit.has(b).await? => apart(kit, a, b).await?,
+        Some(_) | None if !kit.has(second).await? => {
+            return Err(skip(format!(
+                "there is no second endpoint at {second} that takes the same body; give --second-post, or --nested"
+            )));
+        }
+        Some([a, b]) => return Ok(format!("{seen} (nested routers: none at {a} and {b})")),
+        None => return Ok(format!("{seen} (nested routers: not tried, see --nested)")),
+    };
     Ok(format!("{seen}; nested: {nested}"))
 }
 

@@ -42,6 +42,7 @@ async fn found(flaw: Flaw, case: &str) {
             flaw,
             waits: (case == "14").then_some(Duration::from_secs(2)),
             outer_timeout: (case == "16d").then_some(Duration::from_millis(300)),
+            ..Plan::default()
         };
         let report = report(plan, |settings| {
             settings.waits = plan.waits;
@@ -63,6 +64,8 @@ async fn found(flaw: Flaw, case: &str) {
 
 each_mistake_is_found! {
     two_runs_at_once: RunsTwiceAtOnce by "4";
+    no_lock_at_all: LocksNothing by "4";
+    no_lock_for_the_loser: LocksNothing by "6";
     two_answers_at_once: RunsTwiceAtOnce by "6";
     a_loser_that_breaks: BreaksForTheLoser by "6";
     a_mismatch_behind_a_409: HidesMismatchBehindBusy by "8";
@@ -98,6 +101,63 @@ each_mistake_is_found! {
     a_failure_that_is_pinned: KeepsFailures by "46";
     a_mark_that_is_forgotten: ForgetsTheMark by "46";
     a_rejection_that_is_pinned: KeepsRejections by "47";
+}
+
+#[tokio::test]
+async fn a_flag_that_the_service_does_not_know_is_no_failure() {
+    for (unknown, case) in [("nolen", "16b"), ("nolen", "43"), ("delay", "4")] {
+        let plan = Plan {
+            unknown: Some(unknown),
+            ..Plan::default()
+        };
+        let report = report(plan, |settings| settings.only = vec![case.to_owned()]).await;
+        let verdict = &report.cases[0].verdict;
+        assert!(
+            matches!(verdict, Verdict::Skip(why) if why.contains(unknown)),
+            "{report}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_answer_without_an_end_is_given_up() {
+    let plan = Plan {
+        endless: true,
+        ..Plan::default()
+    };
+    let settings = Settings::new(&format!("http://{}", start(plan).await)).unwrap();
+    let error = examine(&settings).await.unwrap_err().to_string();
+    assert!(error.contains("at most 16777216 bytes"), "{error}");
+}
+
+#[tokio::test]
+async fn a_path_that_was_named_and_is_not_there_is_said() {
+    let base = format!("http://{}", start(Plan::default()).await);
+    for option in ["--second-post", "--nested"] {
+        let mut settings = Settings::new(&base).unwrap();
+        match option {
+            "--nested" => settings.nested = Some(["/v1/orders".to_owned(), "/nope".to_owned()]),
+            _ => settings.second_post = Some("/nope".to_owned()),
+        }
+        let error = examine(&settings).await.unwrap_err().to_string();
+        assert!(error.contains(option) && error.contains("/nope"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn where_no_handler_is_held_nothing_is_claimed_of_a_race() {
+    let report = report(Plan::default(), |settings| {
+        settings.lab = false;
+        settings.only = vec!["6".to_owned()];
+    });
+    let report = report.await.to_string();
+    // A repeat that was refused met the run.
+    let met = !report.contains(" 0 times 409");
+    assert_ne!(
+        met,
+        report.contains("could not show that they met"),
+        "{report}"
+    );
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -28,6 +29,10 @@ pub(crate) struct Plan {
     pub(crate) waits: Option<Duration>,
     /// Of a timeout outside.
     pub(crate) outer_timeout: Option<Duration>,
+    /// A flag of X-Lab that is answered 501.
+    pub(crate) unknown: Option<&'static str>,
+    /// The POST answers a body without an end.
+    pub(crate) endless: bool,
 }
 
 #[derive(Debug, Default)]
@@ -93,6 +98,20 @@ async fn handle(service: Arc<Service>, request: Request) -> Response {
     if !ROUTES.contains(&path) {
         return StatusCode::NOT_FOUND.into_response();
     }
+    if service.plan.endless {
+        let chunks =
+            futures_util::stream::repeat_with(|| Ok::<_, std::io::Error>(vec![b'x'; 1 << 16]));
+        return Body::from_stream(chunks).into_response();
+    }
+    let flags = head
+        .headers
+        .get("x-lab")
+        .and_then(|flags| flags.to_str().ok());
+    if let (Some(flags), Some(unknown)) = (flags, service.plan.unknown)
+        && flags.contains(unknown)
+    {
+        return StatusCode::NOT_IMPLEMENTED.into_response();
+    }
     if head.headers.contains_key("x-deny") && !service.has(Flaw::ReplaysWithoutAuth) {
         return StatusCode::FORBIDDEN.into_response();
     }
@@ -147,7 +166,7 @@ async fn once(service: Arc<Service>, name: String, head: Parts, body: Bytes) -> 
         let found = {
             let mut records = service.records.lock().unwrap();
             let found = records.get(&name).cloned();
-            if found.is_none() {
+            if found.is_none() && !service.has(Flaw::LocksNothing) {
                 records.insert(name.clone(), Record::Running(fingerprint.clone()));
             }
             found
