@@ -14,6 +14,15 @@ use crate::statement::conflict;
 /// another transaction came first, it is 409 and a repeat runs. Everything else is a bare 500. The database's own
 /// words are for your logs: [`source`](StdError::source).
 ///
+/// ```
+/// use tower_claim_postgres::{RunTransaction, WorkError};
+///
+/// async fn order(tx: RunTransaction, item: String) -> Result<&'static str, WorkError> {
+///     tx.execute("insert into orders (item) values ($1)", &[&item]).await?; // a refusal becomes the right answer
+///     Ok("ordered")
+/// }
+/// ```
+///
 /// A handler with an error type of its own puts the [violation](Self::conflict) into its response's extensions.
 #[derive(Debug)]
 pub struct WorkError(tokio_postgres::Error);

@@ -14,6 +14,16 @@ use tower_claim_postgres::statement::conflict;
 /// another transaction came first, it is 409 and a repeat runs. Everything else is a bare 500. The database's own
 /// words are for your logs: [`source`](StdError::source).
 ///
+/// ```
+/// use tower_claim_sqlx::{RunTransaction, WorkError};
+///
+/// async fn order(mut tx: RunTransaction, item: String) -> Result<&'static str, WorkError> {
+///     let insert = sqlx::query("insert into orders (item) values ($1)").bind(item);
+///     insert.execute(&mut *tx).await?; // a refusal of the database becomes the right answer
+///     Ok("ordered")
+/// }
+/// ```
+///
 /// A handler with an error type of its own puts the [violation](Self::conflict) into its response's extensions.
 #[derive(Debug)]
 pub struct WorkError(sqlx::Error);

@@ -139,7 +139,8 @@ impl IdempotencyBuilder {
         self
     }
 
-    /// Whose request it is: text or a number, or `None` where it cannot be told. Keys of two scopes never
+    /// Whose request it is: text or a number, or `None` where it cannot be told; owned (`.map(str::to_owned)`), since
+    /// nothing borrowed from the request outlives it. Keys of two scopes never
     /// meet. Take it from what an authentication layer outside has verified. Default: one scope for all.
     ///
     /// ```

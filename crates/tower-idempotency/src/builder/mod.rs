@@ -47,7 +47,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const MIB: usize = 1024 * 1024;
 
 /// Builds an [`IdempotencyLayer`](crate::IdempotencyLayer). Made by
-/// [`IdempotencyLayer::builder`](crate::IdempotencyLayer::builder).
+/// [`IdempotencyLayer::builder`](crate::IdempotencyLayer::builder). It is no layer itself: end with `build()?`.
 ///
 /// ```
 /// use std::time::Duration;

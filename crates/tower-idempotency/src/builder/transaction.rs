@@ -60,6 +60,9 @@ impl IdempotencyBuilder {
     /// The claim stops what comes twice under one key. The index stops the rest: one intent under two keys, and, where
     /// rows are written outside of the layer's transaction, a run that died between its row and its record.
     ///
+    /// It is the answer of another's row, so it is marked as a replay (`Idempotent-Replayed: true`, and
+    /// `Idempotency-Status: existing`) also for the first caller under its key.
+    ///
     /// The handler says so by an error: `WorkError` of tower-claim-sqlx or tower-claim-postgres, which `?` makes, or a
     /// [`UniqueViolation`](tower_claim::transaction::UniqueViolation) in the extensions of its response. What it wrote
     /// in its transaction is rolled back before the hook is asked, so the hook sees what others have committed, and no

@@ -29,7 +29,7 @@ const METHODS: [Method; 4] = [Method::POST, Method::PATCH, Method::PUT, Method::
 ///
 /// let keys = IdempotencyKeyLayer::builder()
 ///     .lifetime(Duration::from_secs(3600), Duration::from_secs(60))
-///     .wait_for_outcome(Duration::from_secs(20))
+///     .wait_for_outcome(Duration::from_secs(60))
 ///     .build()?;
 /// # let _ = keys;
 /// # Ok::<(), tower_claim::ConfigError>(())
@@ -102,6 +102,9 @@ impl<C> IdempotencyKeyBuilder<C> {
     /// passed since the call began; what the server said last is the answer then. The answer that is passed
     /// over is dropped unread. Waiting, it holds no connection. Default: no; a 409 is an answer like any other.
     ///
+    /// Give it more than a lease of the server: `Retry-After` is the rest of the running lease, which is 30 seconds by
+    /// default in [`IdempotencyLayer`](crate::IdempotencyLayer).
+    ///
     /// A body must be sent again then. This clones it before it is sent; for bodies that are not `Clone` see
     /// [`wait_for_outcome_read`](Self::wait_for_outcome_read) and
     /// [`wait_for_outcome_by`](Self::wait_for_outcome_by).
@@ -119,7 +122,7 @@ impl<C> IdempotencyKeyBuilder<C> {
     /// struct Upload(Option<String>);
     ///
     /// let keys = IdempotencyKeyLayer::builder()
-    ///     .wait_for_outcome_by(Duration::from_secs(20), |body: &Upload| {
+    ///     .wait_for_outcome_by(Duration::from_secs(60), |body: &Upload| {
     ///         body.0.clone().map(|text| Upload(Some(text)))
     ///     })
     ///     .build()?;
