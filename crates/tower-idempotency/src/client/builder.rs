@@ -99,7 +99,8 @@ impl<C> IdempotencyKeyBuilder<C> {
     }
 
     /// Comes back after a 409 with `Retry-After` (on gRPC `ABORTED`), when the server says, until so long has
-    /// passed since the call began; what the server said last is the answer then. The answer that is passed
+    /// passed since the call began; told to come later than that, it comes then, once. What the server said last is the
+    /// answer. The answer that is passed
     /// over is dropped unread. Waiting, it holds no connection. Default: no; a 409 is an answer like any other.
     ///
     /// Give it more than a lease of the server: `Retry-After` is the rest of the running lease, which is 30 seconds by
@@ -154,7 +155,7 @@ impl<C> IdempotencyKeyBuilder<C> {
     /// use tower_idempotency::IdempotencyKeyLayer;
     ///
     /// let keys = IdempotencyKeyLayer::builder()
-    ///     .wait_for_outcome_read(Duration::from_secs(20), 64 * 1024, Body::new)
+    ///     .wait_for_outcome_read(Duration::from_secs(60), 64 * 1024, Body::new)
     ///     .build()?;
     /// # let _ = keys;
     /// # Ok::<(), tower_claim::ConfigError>(())

@@ -131,12 +131,15 @@ impl<S, C> Attempts<S, C> {
                 return Ok(response);
             };
             let clock = &self.settings.clock;
-            let at = clock.now() + after;
+            // Who is told to come back later than the limit comes at the limit, once: the run may be over long before
+            // its lease, of which `Retry-After` is the rest.
+            let now = clock.now();
+            let at = (now + after).min(self.until);
             let too_old = self
                 .settings
                 .age(&self.parts, at)
                 .is_some_and(|age| age >= self.settings.oldest);
-            if at > self.until || too_old {
+            if at <= now || too_old {
                 return Ok(response);
             }
             let Some(again) = self.repeat.again(source) else {

@@ -248,21 +248,28 @@ async fn it_comes_back_when_the_server_says_and_not_for_ever() {
     );
     server.one_key(3);
 
-    // Coming back would be too late: the last answer stands, at once.
-    let server = Server::answering([busy("2"), busy("4")]);
+    // Told to come later than the limit, it comes at the limit, and the answer of then stands.
+    let server = Server::answering([busy("30"), busy("30")]);
     let response = client(ms(5_000), &server).oneshot(order()).await.unwrap();
     assert_eq!(
         (response.status().as_u16(), clock.elapsed()),
-        (409, ms(7_000))
+        (409, ms(10_000))
     );
     server.one_key(2);
+    let server = Server::answering([busy("2"), busy("30")]);
+    let response = client(ms(5_000), &server).oneshot(order()).await.unwrap();
+    assert_eq!(
+        (response.status().as_u16(), clock.elapsed()),
+        (201, ms(15_000))
+    );
+    server.one_key(3);
 
     // A conflict that does not say when is the application's own.
     let server = Server::answering([status(409)]);
     let response = client(ms(5_000), &server).oneshot(order()).await.unwrap();
     assert_eq!(
         (response.status().as_u16(), clock.elapsed()),
-        (409, ms(7_000))
+        (409, ms(15_000))
     );
 
     // Without the setting it is an answer like any other.
@@ -271,7 +278,7 @@ async fn it_comes_back_when_the_server_says_and_not_for_ever() {
     let response = client.oneshot(order()).await.unwrap();
     assert_eq!(
         (response.status().as_u16(), clock.elapsed()),
-        (409, ms(7_000))
+        (409, ms(15_000))
     );
 }
 
