@@ -77,6 +77,7 @@ impl Transactions {
     pub async fn begin(&self, extensions: &Extensions) -> Result<RunTransaction, BeginError> {
         let slot = extensions.get::<TransactionSlot>();
         let slot = slot.ok_or(BeginError::NoRun)?;
+        slot.is_of(PostgresStore::CAPABILITIES.engine)?;
         if let Some(claimed) = slot.pick_up()? {
             return Ok(RunTransaction(claimed));
         }
@@ -100,6 +101,10 @@ impl Transactions {
 
 /// For `IdempotencyBuilder::claim_inside`.
 impl BeginWithClaim for Transactions {
+    fn engine(&self) -> Option<&'static str> {
+        Some(PostgresStore::CAPABILITIES.engine)
+    }
+
     fn begin_with_claim<'a>(
         &'a self,
         request: ClaimRequest<'a>,

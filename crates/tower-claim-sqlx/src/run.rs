@@ -13,6 +13,7 @@ use sqlx_core::transaction::TransactionManager;
 use tower_claim::store::{ClaimRequest, Claimed};
 use tower_claim::transaction::{BeginError, BeginWithClaim, Lent, TransactionSlot};
 use tower_claim::{Key, StoreError};
+use tower_claim_postgres::PostgresStore;
 use tower_claim_postgres::lend::{Open, Session, begin_and_claim, beginning};
 use tower_claim_postgres::statement::{Call, Statements};
 
@@ -86,6 +87,7 @@ impl Transactions {
     pub async fn begin(&self, extensions: &Extensions) -> Result<RunTransaction, BeginError> {
         let slot = extensions.get::<TransactionSlot>();
         let slot = slot.ok_or(BeginError::NoRun)?;
+        slot.is_of(PostgresStore::CAPABILITIES.engine)?;
         if let Some(claimed) = slot.pick_up()? {
             return Ok(RunTransaction(claimed));
         }
@@ -112,6 +114,10 @@ impl Transactions {
 
 /// For `IdempotencyBuilder::claim_inside`.
 impl BeginWithClaim for Transactions {
+    fn engine(&self) -> Option<&'static str> {
+        Some(PostgresStore::CAPABILITIES.engine)
+    }
+
     fn begin_with_claim<'a>(
         &'a self,
         request: ClaimRequest<'a>,

@@ -65,6 +65,13 @@ pub trait OpenTransaction: Send + 'static {
 /// Begins transactions that claim a key by their first statement: claim, work and result are committed together,
 /// or none of them is. Implemented by engines' crates.
 pub trait BeginWithClaim: Send + Sync + 'static {
+    /// The engine whose records these transactions write, as its store's
+    /// [`Capabilities`](crate::Capabilities::engine) name it: a layer over another store refuses to build. Default:
+    /// `None`, it cannot be told.
+    fn engine(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Begins a transaction and claims the key in it. Granted, it is [laid out](TransactionSlot::lay_out) in the
     /// slot, and ended by [`commit_with`](OpenTransaction::commit_with); whatever else is answered, it is rolled back.
     ///

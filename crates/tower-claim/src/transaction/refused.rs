@@ -14,11 +14,25 @@ pub enum NotLent {
     Over,
     /// The layer has laid out a transaction of another crate or driver than the handler asks for.
     OfAnotherEngine,
+    /// The layer's records are in a store of another engine: no transaction of the handler's carries them.
+    OfAnotherStore {
+        /// The layer's.
+        store: &'static str,
+        /// The handler's.
+        engine: &'static str,
+    },
 }
 
 impl fmt::Display for NotLent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::OfAnotherStore { store, engine } => {
+                return write!(
+                    f,
+                    "the layer's store is `{store}`, and this transaction is of `{engine}`: give the layer the store of \
+                     the same database"
+                );
+            }
             Self::Second => "this run has a transaction already: hand on the one it has",
             Self::OfAnotherEngine => {
                 "the layer began a transaction of another driver: give it the transactions that the handler takes"

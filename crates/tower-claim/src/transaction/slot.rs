@@ -13,7 +13,7 @@ use super::{NotLent, OpenTransaction, StillLent};
 ///
 /// One transaction for each run: a second one is refused, since only one can carry the result.
 #[derive(Clone, Default)]
-pub struct TransactionSlot(Arc<Mutex<Place>>);
+pub struct TransactionSlot(Arc<Mutex<Place>>, Option<&'static str>);
 
 #[derive(Default)]
 enum Place {
@@ -36,6 +36,25 @@ impl TransactionSlot {
     /// An empty slot.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// An empty slot of a layer whose store is of this [engine](crate::Capabilities::engine): a transaction of another one
+    /// cannot carry its results.
+    pub fn over(engine: &'static str) -> Self {
+        Self(Arc::default(), Some(engine))
+    }
+
+    /// Whether transactions of this engine carry the layer's results, as far as it can be told. Asked by an engine's
+    /// crate before it begins one.
+    ///
+    /// # Errors
+    ///
+    /// [`NotLent::OfAnotherStore`].
+    pub fn is_of(&self, engine: &'static str) -> Result<(), NotLent> {
+        match self.1 {
+            Some(store) if store != engine => Err(NotLent::OfAnotherStore { store, engine }),
+            _ => Ok(()),
+        }
     }
 
     /// Whether [`lend`](Self::lend) would lend.
@@ -201,6 +220,18 @@ mod tests {
         fn drop(&mut self) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    #[test]
+    fn a_transaction_of_another_engine_than_the_layers_store_is_refused_with_the_mend() {
+        let slot = TransactionSlot::over("memory");
+        let refused = slot.is_of("postgres").unwrap_err();
+        let told = refused.to_string();
+        for word in ["`memory`", "`postgres`", "same database"] {
+            assert!(told.contains(word), "{told}");
+        }
+        assert_eq!(slot.is_of("memory"), Ok(()));
+        assert_eq!(TransactionSlot::new().is_of("postgres"), Ok(()));
     }
 
     #[test]

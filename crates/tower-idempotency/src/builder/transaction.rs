@@ -35,7 +35,8 @@ impl IdempotencyBuilder {
     /// - a handler that takes connections of the same pool beside its transaction needs two at a time: a pool whose
     ///   runs all wait for their second one stands still.
     ///
-    /// The layer's store must be the one of the same tables. It is asked what became of a commit without an answer.
+    /// The layer's store must be the one of the same tables; one of another engine is refused when the layer is built. It
+    /// is asked what became of a commit without an answer.
     ///
     /// ```no_run
     /// # fn example(
@@ -169,10 +170,20 @@ impl IdempotencyBuilder {
     }
 
     pub(super) fn check_inside(&self) -> Result<(), ConfigError> {
-        if self.inside.is_none() {
+        let Some(inside) = &self.inside else {
             return Ok(());
-        }
+        };
         let wrong = |setting, text: &str| Err(ConfigError::new(setting, text.to_owned()));
+        let store = self.store.dyn_capabilities().engine;
+        if let Some(engine) = inside.engine().filter(|engine| *engine != store) {
+            return Err(ConfigError::new(
+                "claim_inside",
+                format!(
+                    "the layer's store is `{store}`, and these transactions write to `{engine}`: give the layer the \
+                     store of the same database"
+                ),
+            ));
+        }
         if self.window.is_some_and(|window| !window.overlap.is_zero()) {
             return wrong(
                 "key_window",

@@ -34,6 +34,36 @@ impl BeginWithClaim for NoDatabase {
     }
 }
 
+/// Transactions of a database that is not the layer's store.
+struct Elsewhere;
+
+impl BeginWithClaim for Elsewhere {
+    fn engine(&self) -> Option<&'static str> {
+        Some("postgres")
+    }
+
+    fn begin_with_claim<'a>(
+        &'a self,
+        request: ClaimRequest<'a>,
+        slot: &'a TransactionSlot,
+    ) -> BoxFuture<'a, Result<Claimed, StoreError>> {
+        NoDatabase.begin_with_claim(request, slot)
+    }
+}
+
+#[tokio::test]
+async fn claims_inside_of_another_engine_than_the_store_are_refused_when_built() {
+    let layer = IdempotencyLayer::builder(MemoryStore::new()).claim_inside(Elsewhere);
+    let refused = layer.build().unwrap_err();
+    assert_eq!(refused.setting(), "claim_inside");
+    let told = refused.to_string();
+    for word in ["`memory`", "`postgres`", "same database"] {
+        assert!(told.contains(word), "{told}");
+    }
+    let untold = IdempotencyLayer::builder(MemoryStore::new()).claim_inside(NoDatabase);
+    untold.build().unwrap();
+}
+
 type Set = fn(IdempotencyBuilder) -> IdempotencyBuilder;
 
 /// Each setting that a client can notice, once: what goes before it, and the setting.
