@@ -15,7 +15,7 @@ use tower_claim::http::{KeyFields, KeySyntax, path_segment};
 use tower_claim::testing::FaultStore;
 use tower_claim::{Code, ConfigError, DynClaimMany, LapsePolicy, Refusal, Renewal};
 use tower_http::catch_panic::CatchPanicLayer;
-use tower_idempotency::{IdempotencyBuilder, IdempotencyLayer, OnBusy, OnStoreDown};
+use tower_idempotency::{IdempotencyBuilder, IdempotencyLayer, OnBusy, OnStoreDown, PolicyService};
 use tower_lease_guard::LeaseGuardLayer;
 use tower_single_flight::SingleFlightLayer;
 use tower_stage::{Board, StageLayer};
@@ -123,6 +123,7 @@ impl App {
         };
         let router = Router::new()
             .merge(operators::routes(desk))
+            .route_service("/policy", PolicyService::new(&orders))
             .merge(ledger_routes)
             .merge(tracked)
             .layer(from_fn(heads_fit));

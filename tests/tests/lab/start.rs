@@ -137,3 +137,15 @@ fn a_taken_port_is_one_clear_line() {
     assert_eq!(said.lines().count(), 1, "{said}");
     assert!(said.contains("cannot serve"), "{said}");
 }
+
+#[tokio::test]
+async fn its_policy_tells_how_orders_are_kept() {
+    let lab = Lab::start(&["--retention", "7m"]);
+    let policy = get(lab.address(), "/policy?format=json").send().await;
+    assert_eq!(policy.status, 200);
+    let text = policy.json().to_string();
+    assert!(text.contains(r#""retention_seconds":420"#), "{text}");
+    let page = get(lab.address(), "/policy").header("accept", "text/html");
+    let page = page.send().await;
+    assert!(page.body.starts_with(b"<!DOCTYPE html>"), "{page:?}");
+}
