@@ -145,7 +145,7 @@ impl PostgresStoreBuilder {
     }
 
     /// How often records with nothing left to say are dropped, in small batches by a task on the runtime that
-    /// connects, which ends with the store. `None`: only by [`purge`](crate::PostgresStore::purge). Default: every minute.
+    /// connects, which ends with the store. `None`: only by [`purge_ended`](crate::PostgresStore::purge_ended). Default: every minute.
     pub fn purge_every(mut self, pause: Option<Duration>) -> Self {
         self.purge_every = pause;
         self

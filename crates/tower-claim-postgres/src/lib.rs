@@ -65,7 +65,7 @@ pub use error::ConnectError;
 pub use names::Names;
 pub use roll_back::TransactionError;
 pub use run::{RunTransaction, Transactions};
-pub use store::{PostgresStore, Purged};
+pub use store::{PostgresStore, PurgedEnded};
 pub use work::WorkError;
 
 /// Its examples run as tests.

@@ -134,10 +134,10 @@ impl PostgresStore {
     /// # Errors
     ///
     /// As for every call.
-    pub async fn purge(&self, batch: usize) -> Result<Purged, StoreError> {
-        let call = self.inner.statements.purge(batch.max(1));
-        let (seen, dropped) = answer::purged(only(&self.send(&call, None).await?)?)?;
-        Ok(Purged {
+    pub async fn purge_ended(&self, batch: usize) -> Result<PurgedEnded, StoreError> {
+        let call = self.inner.statements.purge_ended(batch.max(1));
+        let (seen, dropped) = answer::purged_ended(only(&self.send(&call, None).await?)?)?;
+        Ok(PurgedEnded {
             dropped,
             more: seen >= batch as u64,
         })
@@ -152,8 +152,8 @@ impl PostgresStore {
             tokio::time::sleep(pause).await;
             loop {
                 let Some(inner) = inner.upgrade() else { return };
-                match Self::from_inner(inner).purge(PURGE_BATCH).await {
-                    Ok(Purged { more: true, .. }) => tokio::task::yield_now().await,
+                match Self::from_inner(inner).purge_ended(PURGE_BATCH).await {
+                    Ok(PurgedEnded { more: true, .. }) => tokio::task::yield_now().await,
                     Ok(_) => break,
                     Err(error) => {
                         tracing::debug!(%error, "a purge failed: the next one makes up for it");
@@ -217,10 +217,10 @@ impl PostgresStore {
     }
 }
 
-/// What a [purge](PostgresStore::purge) did.
+/// What a [purge of ended records](PostgresStore::purge_ended) did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Purged {
+pub struct PurgedEnded {
     /// Records that went.
     pub dropped: u64,
     /// Whether the batch was full: there may be more that are due.

@@ -273,7 +273,7 @@ pub fn high(row: &impl Columns) -> Result<Token, StoreError> {
 /// # Errors
 ///
 /// [`StoreError::Garbled`].
-pub fn purged(row: &impl Columns) -> Result<(u64, u64), StoreError> {
+pub fn purged_ended(row: &impl Columns) -> Result<(u64, u64), StoreError> {
     let row = Reader(row);
     let both = || Ok((row.number("seen")?, row.number("dropped")?));
     both().map_err(garbled(String::new()))

@@ -53,9 +53,9 @@ impl Statements {
         call(&self.texts.break_claim, params)
     }
 
-    /// Looks at so many records that are due. Read the answer by [`purged`](super::answer::purged).
-    pub fn purge(&self, batch: usize) -> Call {
+    /// Looks at so many records that are due. Read the answer by [`purged_ended`](super::answer::purged_ended).
+    pub fn purge_ended(&self, batch: usize) -> Call {
         let batch = i32::try_from(batch).unwrap_or(i32::MAX);
-        call(&self.texts.purge, vec![Param::Small(batch)])
+        call(&self.texts.purge_ended, vec![Param::Small(batch)])
     }
 }

@@ -152,7 +152,7 @@ fn read_all(row: &Row) -> Vec<bool> {
         viewed(row).err(),
         admission(row).err(),
         high(row).err(),
-        purged(row).err(),
+        purged_ended(row).err(),
         place(row).err(),
     ];
     let all = of_key.into_iter().chain(others);

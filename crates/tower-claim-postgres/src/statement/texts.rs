@@ -41,7 +41,7 @@ texts! {
     fence_admit: "fence_admit_v1", 6;
     fence_raise: "fence_raise_v1", 4;
     fence_high: "fence_high_v1", 1;
-    purge: "purge_v1", 1;
+    purge_ended: "purge_v1", 1;
 }
 
 fn select<const N: usize>(function: &str, params: usize, only: [&str; N]) -> Arc<str> {

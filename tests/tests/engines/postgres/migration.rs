@@ -156,7 +156,7 @@ async fn the_documented_grants_are_enough_and_all_are_needed() {
     granted(store.claim(ask.request()).await.expect("an answer"));
     assert!(store.release(ask.release()).await.is_ok());
     assert!(store.scan(None, 10).await.is_ok());
-    assert!(store.purge(10).await.is_ok());
+    assert!(store.purge_ended(10).await.is_ok());
     let admitted = store.admit("seat", owned.token, owned.nonce);
     assert!(admitted.await.is_ok());
 

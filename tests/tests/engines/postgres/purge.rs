@@ -38,7 +38,7 @@ async fn a_purge_drops_what_has_nothing_left_to_say_and_nothing_else() {
     unknown.settings.on_lapse = LapsePolicy::Hold;
     granted(store.claim(unknown.request()).await.expect("an answer"));
 
-    let early = store.purge(100).await.expect("an answer").dropped;
+    let early = store.purge_ended(100).await.expect("an answer").dropped;
     assert!(early == 0 || begun.elapsed() > brief, "{early}");
     let over = store.now().saturating_add(brief);
     // A purge looks again a second after it has looked.
@@ -46,7 +46,7 @@ async fn a_purge_drops_what_has_nothing_left_to_say_and_nothing_else() {
     assert!(store.now() > over);
     let mut dropped = early;
     loop {
-        let purged = store.purge(7).await.expect("an answer");
+        let purged = store.purge_ended(7).await.expect("an answer");
         dropped += purged.dropped;
         if !purged.more {
             break;
@@ -104,7 +104,7 @@ async fn a_record_that_a_purge_saw_held_goes_soon_after_its_release() {
     };
     let grant = granted(store.claim(ask.request()).await.expect("an answer"));
     until("a purge has looked", async || {
-        let purged = store.purge(10).await.expect("an answer");
+        let purged = store.purge_ended(10).await.expect("an answer");
         assert_eq!(purged.dropped, 0, "it may be finished still");
         store.now() > ask.not_after.saturating_add(SECOND)
     })
@@ -115,7 +115,7 @@ async fn a_record_that_a_purge_saw_held_goes_soon_after_its_release() {
     };
     assert_eq!(store.release(release).await.ok(), Some(Release::Released));
     until("it is dropped", async || {
-        store.purge(10).await.expect("an answer").dropped == 1
+        store.purge_ended(10).await.expect("an answer").dropped == 1
     })
     .await;
 }

@@ -88,5 +88,5 @@ async fn a_row_of_a_future_format_is_refused_with_its_prefix() {
     let answers = answers.expect("an answer");
     assert_eq!(answers[0], Renewed::Unsure);
     assert!(matches!(answers[1], Renewed::Renewed { .. }));
-    assert!(store.purge(100).await.is_ok());
+    assert!(store.purge_ended(100).await.is_ok());
 }

@@ -57,7 +57,7 @@ async fn a_purge_beside_live_traffic_changes_no_answer() {
     let purges = async {
         let mut dropped = 0;
         while !over.load(Ordering::Relaxed) {
-            dropped += store.purge(50).await.expect("an answer").dropped;
+            dropped += store.purge_ended(50).await.expect("an answer").dropped;
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         dropped
@@ -165,7 +165,7 @@ async fn a_token_raised_by_a_floor_falls_over_a_flush_and_heals() {
     let client = client(&server().url()).await;
     let aged = format!("update {schema}.claim set not_after = 'epoch', purge_at = 'epoch'");
     client.batch_execute(&aged).await.expect("it is changed");
-    assert_eq!(store.purge(10).await.expect("an answer").dropped, 0);
+    assert_eq!(store.purge_ended(10).await.expect("an answer").dropped, 0);
     let flush = format!("truncate {schema}.claim, {schema}.spent");
     client.batch_execute(&flush).await.expect("it is flushed");
 
