@@ -53,7 +53,8 @@ create table if not exists tower_claim.claim (
     revoke_asked    boolean not null,
     -- Whether somebody waits for the end of this hold: then its end is notified.
     watched         boolean not null,
-    -- Of an unknown made by a release or a break.
+    -- Of an unknown made by a release or a break. Of a done record, where the key was to stay taken: were its
+    -- result gone, nobody would be granted the key before.
     not_before      timestamptz,
     -- Of a done record; null is a tombstone.
     value           bytea,
@@ -271,7 +272,8 @@ end $$;
 -- Done. The result stays at least as long as the key has to stay taken.
 create or replace function tower_claim.done_v1(r tower_claim.claim, _value bytea, _keep bigint, _not_before timestamptz, _now timestamptz) returns tower_claim.claim language plpgsql as $$
 begin
-    r.state := 'done'; r.value := _value; r.since := _now; r.not_before := null; r.watched := false;
+    r.state := 'done'; r.value := _value; r.since := _now; r.watched := false;
+    r.not_before := case when _not_before > _now then _not_before end;
     r.until := greatest(_now + _keep * interval '1 microsecond', _not_before);
     return r;
 end $$;

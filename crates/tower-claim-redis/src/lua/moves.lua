@@ -49,6 +49,8 @@ end
 local function conclude(r, value, keep, until_then)
   r.state, r.since, r.ends = 'done', now, math.max(add(now, keep), until_then)
   forget_work(r)
+  -- Were the result gone, nobody would be granted the key before.
+  if until_then > now then r.not_before = until_then end
   if value then redis.call('HSET', r.key, 'value', value) end
 end
 

@@ -16,6 +16,7 @@ mod spent;
 mod tests;
 mod view;
 
+use std::mem::size_of;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,6 +57,9 @@ pub struct Record {
     /// Other nonces that are never to be granted.
     spent: Spent,
 }
+
+/// Terms that no other record shares: behind two counts.
+const OWN_TERMS: usize = size_of::<Settings>() + 2 * size_of::<usize>();
 
 /// What a record is worth now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,7 +135,7 @@ impl Record {
         }
     }
 
-    /// Of a held record: the key stays taken until then, whatever becomes of the hold.
+    /// The key stays taken until then, whatever becomes of the hold.
     fn min_hold_end(&self) -> StoreTime {
         self.since
             .saturating_add(self.term(Duration::ZERO, |terms| terms.min_hold))
@@ -243,13 +247,16 @@ impl Record {
 
     /// Heap bytes beside the record itself.
     pub fn heap_bytes(&self) -> usize {
-        let body = match &self.phase {
+        let (body, terms) = match &self.phase {
             Phase::Done {
-                body: Some(body), ..
-            } => body.len(),
-            _ => 0,
+                body, stays_taken, ..
+            } => {
+                let own_terms = if *stays_taken { OWN_TERMS } else { 0 };
+                (body.as_ref().map_or(0, Bytes::len), own_terms)
+            }
+            _ => (0, 0),
         };
-        body + self.spent.heap_bytes()
+        body + terms + self.spent.heap_bytes()
     }
 
     /// Keeps the outcome as a tombstone, where there is no room for the body.

@@ -1,8 +1,10 @@
 //! What an owner does with its claim.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{At, Phase, Record, Standing};
+use crate::Settings;
 use crate::store::{
     Beat, Finish, FinishRequest, LostReason, Marked, Owner, Release, ReleaseRequest, Renewed,
     StoreTime, Value,
@@ -84,14 +86,22 @@ impl Record {
 
     /// The result stays at least as long as the key has to stay taken.
     pub(super) fn conclude(&mut self, value: Value, keep: Duration, not_before: StoreTime, at: At) {
+        let left = not_before.saturating_since(at.now);
+        let own = self.terms.as_deref().filter(|_| !left.is_zero());
+        let own = own.map(|terms| Settings {
+            min_hold: left,
+            ..terms.clone()
+        });
         self.phase = Phase::Done {
             not_after: self.phase.not_after(),
             fingerprint: self.phase.fingerprint(),
+            stays_taken: own.is_some(),
             body: match value {
                 Value::Kept(body) => Some(body),
                 Value::Tombstone => None,
             },
         };
+        self.terms = own.map(Arc::new).or_else(|| self.terms.take());
         self.since = at.now;
         self.until = at.now.saturating_add(keep).max(not_before);
     }

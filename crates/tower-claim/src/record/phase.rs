@@ -28,6 +28,9 @@ pub(super) enum Phase {
     Done {
         not_after: Limit,
         fingerprint: Option<Fingerprint>,
+        /// The key was to stay taken when the work ended. Then the terms are this record's own, and their
+        /// `min_hold` counts from that end: an instant beside them would make every record larger.
+        stays_taken: bool,
         /// `None` is a tombstone.
         body: Option<Bytes>,
     },

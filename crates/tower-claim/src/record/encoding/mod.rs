@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 1 | version, now 1 |
 //! | 1 | phase: 0 vacant, 1 free, 2 held, 3 done, 4 unknown |
-//! | 1 | flags: 1 fingerprint, 2 terms, 4 body, 8 marked, 16 revoke asked, 32 spent nonces |
+//! | 1 | flags: 1 fingerprint, 2 terms, 4 body, 8 marked, 16 revoke asked, 32 spent nonces, 64 stays taken |
 //! | 1–8 | token |
 //! | 16 | nonce |
 //! | 1–10 each | since, until |
@@ -40,7 +40,9 @@ const BODY: u8 = 4;
 const MARKED: u8 = 8;
 const REVOKE_ASKED: u8 = 16;
 const SPENT: u8 = 32;
-const ALL_FLAGS: u8 = 63;
+/// Of a done record: the minimum hold is what was left of it, counted from `since`.
+const STAYS_TAKEN: u8 = 64;
+const ALL_FLAGS: u8 = 127;
 
 const CHECKSUM: usize = 4;
 

@@ -7,8 +7,8 @@ use bytes::Bytes;
 
 use super::UnreadableRecord::{Foreign, FutureVersion, Truncated};
 use super::{
-    ALL_FLAGS, BODY, CHECKSUM, FINGERPRINT, MARKED, REVOKE_ASKED, SPENT, TERMS, UnreadableRecord,
-    VERSION, checksum,
+    ALL_FLAGS, BODY, CHECKSUM, FINGERPRINT, MARKED, REVOKE_ASKED, SPENT, STAYS_TAKEN, TERMS,
+    UnreadableRecord, VERSION, checksum,
 };
 use crate::record::{Limit, Phase, Record, Spent};
 use crate::store::StoreTime;
@@ -81,9 +81,10 @@ impl<'a> In<'a> {
                 let phase = Phase::Done {
                     not_after,
                     fingerprint,
+                    stays_taken: has(STAYS_TAKEN),
                     body: None,
                 };
-                (phase, FINGERPRINT | TERMS | BODY | SPENT)
+                (phase, FINGERPRINT | TERMS | BODY | SPENT | STAYS_TAKEN)
             }
             4 => {
                 let phase = Phase::Unknown {

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::{BODY, FINGERPRINT, MARKED, REVOKE_ASKED, SPENT, TERMS, VERSION, checksum};
+use super::{
+    BODY, FINGERPRINT, MARKED, REVOKE_ASKED, SPENT, STAYS_TAKEN, TERMS, VERSION, checksum,
+};
 use crate::record::{Phase, Record, Spent};
 use crate::store::StoreTime;
 use crate::{LapsePolicy, Settings};
@@ -73,15 +75,17 @@ impl Record {
     }
 
     fn flags(&self) -> u8 {
-        let (marked, revoke_asked, body) = match &self.phase {
+        let (marked, revoke_asked, body, stays_taken) = match &self.phase {
             Phase::Held {
                 marked,
                 revoke_asked,
                 ..
-            } => (*marked, *revoke_asked, false),
-            Phase::Unknown { marked, .. } => (*marked, false, false),
-            Phase::Done { body, .. } => (false, false, body.is_some()),
-            Phase::Vacant | Phase::Free { .. } => (false, false, false),
+            } => (*marked, *revoke_asked, false, false),
+            Phase::Unknown { marked, .. } => (*marked, false, false, false),
+            Phase::Done {
+                body, stays_taken, ..
+            } => (false, false, body.is_some(), *stays_taken),
+            Phase::Vacant | Phase::Free { .. } => (false, false, false, false),
         };
         [
             (self.phase.fingerprint().is_some(), FINGERPRINT),
@@ -90,6 +94,7 @@ impl Record {
             (marked, MARKED),
             (revoke_asked, REVOKE_ASKED),
             (self.spent.latest().is_some(), SPENT),
+            (stays_taken, STAYS_TAKEN),
         ]
         .into_iter()
         .filter_map(|(set, flag)| set.then_some(flag))

@@ -102,14 +102,15 @@ async fn a_free_record_of_version_1_refuses_its_nonces() {
 async fn what_is_written_has_the_fields_of_version_1() {
     let store = store().await;
     let mut raw = raw().await;
-    let mut same = async |key: &Key, golden: &str, but: &[&str]| {
+    let mut same = async |key: &Key, golden: &str, and: &[&str]| {
         let mut is: Vec<String> = redis::cmd("HKEYS")
             .arg(store.name_of(key))
             .query_async(&mut raw)
             .await
             .unwrap();
         let mut was: Vec<String> = fields(golden).into_iter().map(|(name, _)| name).collect();
-        was.retain(|name| !but.contains(&name.as_str()) && !name.starts_with("spent"));
+        was.retain(|name| !name.starts_with("spent"));
+        was.extend(and.iter().map(|name| (*name).to_owned()));
         is.sort_unstable();
         was.sort_unstable();
         assert_eq!(is, was);
@@ -117,10 +118,14 @@ async fn what_is_written_has_the_fields_of_version_1() {
     let mut settings = Settings::new(Duration::from_secs(20));
     settings.on_lapse = LapsePolicy::Hold;
     settings.min_hold = Duration::from_secs(30);
-    let hold = async || {
+    let brief = Settings {
+        min_hold: Duration::ZERO,
+        ..settings.clone()
+    };
+    let hold_for = async |settings: &Settings| {
         let request = ClaimRequest {
             fingerprint: Some(PRINT),
-            ..ask(&store, key(), &settings)
+            ..ask(&store, key(), settings)
         };
         match store.claim(request).await.unwrap() {
             Claimed::Granted(grant) => Owner {
@@ -131,6 +136,7 @@ async fn what_is_written_has_the_fields_of_version_1() {
             other => panic!("{other:?}"),
         }
     };
+    let hold = async || hold_for(&settings).await;
     let held = hold().await;
     assert_eq!(store.mark(held).await.unwrap(), Marked::Marked);
     assert!(store.ask_revoke(held.key, held.token).await.unwrap());
@@ -140,15 +146,17 @@ async fn what_is_written_has_the_fields_of_version_1() {
         Release::Released
     );
     same(&held.key, UNKNOWN, &[]).await;
-    let done = hold().await;
-    let value = Value::Kept("receipt".into());
-    let request = FinishRequest {
-        owner: done,
-        value,
-        keep: Duration::from_secs(60),
-    };
-    assert_eq!(store.finish(request).await.unwrap(), Finish::Finished);
-    same(&done.key, DONE, &[]).await;
+    // Where the key is to stay taken, that is told beside the result.
+    for (settings, and) in [(&brief, &[][..]), (&settings, &["not_before"])] {
+        let done = hold_for(settings).await;
+        let request = FinishRequest {
+            owner: done,
+            value: Value::Kept("receipt".into()),
+            keep: Duration::from_secs(60),
+        };
+        assert_eq!(store.finish(request).await.unwrap(), Finish::Finished);
+        same(&done.key, DONE, and).await;
+    }
     let free = hold().await;
     assert_eq!(
         store.release(release_of(&store, free)).await.unwrap(),
