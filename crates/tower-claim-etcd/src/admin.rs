@@ -1,7 +1,7 @@
 //! The operator's side.
 
 use etcd_client::{GetOptions, KeyValue};
-use tower_claim::store::{Broken, Resolution, Resolved, ScanPage};
+use tower_claim::store::{Broken, Purged, Resolution, Resolved, ScanPage};
 use tower_claim::{ClaimAdmin, Key, StoreError, Token};
 
 use crate::moves;
@@ -94,6 +94,11 @@ impl ClaimAdmin for EtcdStore {
 
     async fn break_claim(&self, key: Key, expected: Token) -> Result<Broken, StoreError> {
         let step = |seen: &Seen, now| moves::break_claim(seen, expected, now);
+        self.inner.change(key, None, step).await
+    }
+
+    async fn purge(&self, key: Key, expected: Token) -> Result<Purged, StoreError> {
+        let step = |seen: &Seen, now| moves::purge(seen, expected, now);
         self.inner.change(key, None, step).await
     }
 }

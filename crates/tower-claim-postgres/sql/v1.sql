@@ -838,6 +838,40 @@ begin
     perform set_config('lock_timeout', bound, true);
 end $$;
 
+-- Drops a result: the key is free again, and nothing of the work is left.
+create or replace function tower_claim.purge_done_v1(_key bytea, _token bigint, _lock_ms integer, out at bigint, out answer text, out token bigint) language plpgsql set enable_seqscan = off as $$
+declare
+    was tower_claim.claim;
+    r tower_claim.claim;
+    standing text;
+    now timestamptz;
+    bound text := tower_claim.bound_v1(_lock_ms);
+begin
+    select * into was from tower_claim.claim c where c.key = _key for no key update;
+    now := clock_timestamp();
+    at := tower_claim.micros_v1(now);
+    r := tower_claim.seen_v1(was, _key, now);
+    standing := tower_claim.standing_v1(r, now);
+    token := r.token;
+    if standing = 'free' then
+        answer := 'absent';
+        -- Whoever hears that nothing is there may count on it: also where a keep has passed, and nobody has
+        -- looked at the row since.
+        if was.state = 'done' then
+            perform tower_claim.save_v1(tower_claim.freed_v1(was, was.until, was.until));
+        end if;
+    elsif standing <> 'done' or r.token <> _token then
+        answer := 'conflict';
+    else
+        answer := 'purged';
+        token := tower_claim.next_token_v1(r.token, 0, now);
+        r := tower_claim.freed_v1(r, now, coalesce(r.not_before, now));
+        r.token := token;
+        perform tower_claim.save_v1(r);
+    end if;
+    perform set_config('lock_timeout', bound, true);
+end $$;
+
 -- Whether this owner holds the key still; nobody takes it over before this transaction ends. Last before the
 -- commit, for it keeps the owner's own beats waiting too.
 create or replace function tower_claim.still_held_v1(_key bytea, _nonce bytea, _token bigint, _lock_ms integer, out at bigint, out answer text) language plpgsql set enable_seqscan = off as $$

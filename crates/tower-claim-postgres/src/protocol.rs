@@ -6,8 +6,8 @@ use tokio_postgres::Row;
 use tower_claim::store::{
     Admission, Beat, Broken, Capabilities, ClaimAdmin, ClaimMany, ClaimManyRequest, ClaimRequest,
     ClaimStore, Claimed, ClaimedMany, DynClaimStore, FenceStore, Finish, FinishRequest,
-    KeeperConnection, Marked, Owner, RecordView, Release, ReleaseRequest, Renewed, Resolution,
-    Resolved, ScanPage, StoreTime, Watched,
+    KeeperConnection, Marked, Owner, Purged, RecordView, Release, ReleaseRequest, Renewed,
+    Resolution, Resolved, ScanPage, StoreTime, Watched,
 };
 use tower_claim::{Key, Nonce, StoreError, Token};
 
@@ -157,6 +157,11 @@ impl ClaimAdmin for PostgresStore {
     async fn break_claim(&self, key: Key, expected: Token) -> Result<Broken, StoreError> {
         let call = self.inner().statements.break_claim(key, expected);
         self.ask(&key, call, answer::broken).await
+    }
+
+    async fn purge(&self, key: Key, expected: Token) -> Result<Purged, StoreError> {
+        let call = self.inner().statements.purge(key, expected);
+        self.ask(&key, call, answer::purged).await
     }
 }
 

@@ -10,8 +10,8 @@ use tokio::sync::oneshot;
 use tower_claim::engine::{Asker, Record};
 use tower_claim::store::{
     Beat, Broken, Capabilities, ClaimAdmin, ClaimRequest, ClaimStore, Claimed, DynClaimStore,
-    Event, Finish, FinishRequest, Marked, Owner, Promise, RecordView, Release, ReleaseRequest,
-    Renewed, Resolution, Resolved, ScanPage, StoreTime, Watched,
+    Event, Finish, FinishRequest, Marked, Owner, Promise, Purged, RecordView, Release,
+    ReleaseRequest, Renewed, Resolution, Resolved, ScanPage, StoreTime, Watched,
 };
 use tower_claim::{Key, StoreError, Token};
 
@@ -228,6 +228,12 @@ impl ClaimAdmin for RedbStore {
     async fn break_claim(&self, key: Key, expected: Token) -> Result<Broken, StoreError> {
         self.inner
             .change(key, move |record, at| record.break_claim(expected, at))
+            .await
+    }
+
+    async fn purge(&self, key: Key, expected: Token) -> Result<Purged, StoreError> {
+        self.inner
+            .change(key, move |record, at| record.purge(expected, at))
             .await
     }
 }

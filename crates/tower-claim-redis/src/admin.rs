@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, Slot, SlotAddr};
 use redis::{Cmd, RedisResult, Value as Raw, from_redis_value};
 use tower_claim::engine::span_micros;
-use tower_claim::store::{Broken, ClaimAdmin, Resolution, Resolved, ScanPage, Value};
+use tower_claim::store::{Broken, ClaimAdmin, Purged, Resolution, Resolved, ScanPage, Value};
 use tower_claim::{Key, StoreError, Token};
 
 use crate::reply::Reply;
@@ -112,6 +112,23 @@ impl ClaimAdmin for RedisStore {
             },
             "absent" => Broken::Absent,
             "conflict" => Broken::Conflict {
+                token: reply.token()?,
+            },
+            _ => return Reply::unknown(),
+        })
+    }
+
+    async fn purge(&self, key: Key, expected: Token) -> Result<Purged, StoreError> {
+        let fill = |command: &mut Cmd| {
+            command.arg(expected.get());
+        };
+        let mut reply = self.one(&script::PURGE, &key, fill).await?;
+        Ok(match reply.tag(&key.prefix())?.as_str() {
+            "purged" => Purged::Purged {
+                token: reply.token()?,
+            },
+            "absent" => Purged::Absent,
+            "conflict" => Purged::Conflict {
                 token: reply.token()?,
             },
             _ => return Reply::unknown(),

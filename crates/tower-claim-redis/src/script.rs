@@ -36,6 +36,7 @@ scripts! {
     RESOLVE = "record" "spent" "moves" "resolve";
     REVOKE = "record" "spent" "moves" "revoke";
     BREAK = "record" "spent" "moves" "break";
+    PURGE = "record" "spent" "moves" "purge";
     ADMIT = "fence" "admit";
     FLOOR = "fence" "floor";
 }

@@ -160,6 +160,7 @@ async fn every_operation_is_counted_by_its_name() {
     store.scan(None, 10).await.unwrap();
     store.ask_revoke(KEY, owner.token).await.unwrap();
     store.break_claim(KEY, owner.token).await.unwrap();
+    store.purge(KEY, owner.token).await.unwrap();
     let calls = faults.reset_calls();
     for operation in [
         Operation::Claim,
@@ -169,10 +170,11 @@ async fn every_operation_is_counted_by_its_name() {
         Operation::Scan,
         Operation::AskRevoke,
         Operation::BreakClaim,
+        Operation::Purge,
     ] {
         assert_eq!(calls.of(operation), 1, "{operation:?}");
     }
-    assert_eq!(calls.total(), 7);
+    assert_eq!(calls.total(), 8);
     assert_eq!(faults.calls().total(), 0, "counted from zero again");
 }
 

@@ -14,7 +14,7 @@ use tower_claim::store::Value;
 
 pub(crate) use beat::{keep_of_its_own, renew};
 pub(crate) use claim::{Ask, claim, grant};
-pub(crate) use operator::{ask_revoke, break_claim, resolve};
+pub(crate) use operator::{ask_revoke, break_claim, purge, resolve};
 pub(crate) use owner::{finish, mark, release};
 
 use crate::plan::{On, Plan, Sibling, Write, secs};

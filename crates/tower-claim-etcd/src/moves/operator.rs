@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_claim::store::{Broken, Resolution, Resolved};
+use tower_claim::store::{Broken, Purged, Resolution, Resolved};
 use tower_claim::{StoreError, Token};
 
 use super::{Step, conclude, end, keep, raise, rewrite};
@@ -13,7 +13,9 @@ use crate::record::{Kept, Phase, Record, Seen, Standing};
 const TOLD: Duration = Duration::from_secs(60);
 
 /// Frees the key, and remembers for a while who did: until the hold would have ended, at least.
-fn freed(plan: &mut Plan, record: Record, now: u64) {
+fn freed(plan: &mut Plan, mut record: Record, now: u64) {
+    // Nothing of the work binds any more.
+    record.fingerprint = None;
     let span = TOLD.max(Duration::from_secs(record.lease_secs));
     keep(plan, record, Phase::Freed, span, now);
 }
@@ -97,4 +99,28 @@ pub(crate) fn break_claim(
     }
     raise(&mut plan, seen, token);
     Ok(Step::change(plan, |token| Broken::Broken { token }))
+}
+
+/// Drops a result, and lets go of the key: nothing of the work is left. What still keeps the key taken lies
+/// beside the record, and stays.
+pub(crate) fn purge(seen: &Seen, expected: Token, now: u64) -> Result<Step<Purged>, StoreError> {
+    let Some(Kept { record, .. }) = &seen.record else {
+        return Ok(Step::Answer(Purged::Absent));
+    };
+    match seen.standing() {
+        Standing::Free => return Ok(Step::Answer(Purged::Absent)),
+        Standing::Done if record.token == expected => {}
+        _ => {
+            let token = record.token;
+            return Ok(Step::Answer(Purged::Conflict { token }));
+        }
+    }
+    let token = seen.next_token(Token::ZERO)?;
+    let mut plan = Plan::default();
+    end(&mut plan, seen, record, false);
+    let mut record = record.clone();
+    (record.token, record.by_revision) = (token, true);
+    freed(&mut plan, record, now);
+    raise(&mut plan, seen, token);
+    Ok(Step::change(plan, |token| Purged::Purged { token }))
 }

@@ -2,8 +2,8 @@
 
 use tower_claim::engine::Watching;
 use tower_claim::store::{
-    Admission, Broken, Claimed, ClaimedMany, Finish, LostReason, Marked, RecordView, Release,
-    Renewed, Resolved, StoreTime, Watched,
+    Admission, Broken, Claimed, ClaimedMany, Finish, LostReason, Marked, Purged, RecordView,
+    Release, Renewed, Resolved, StoreTime, Watched,
 };
 use tower_claim::{Key, StoreError, Token};
 
@@ -233,6 +233,26 @@ pub fn broken(key: &Key, row: &impl Columns) -> Result<Broken, StoreError> {
             },
             "absent" => Broken::Absent,
             "conflict" => Broken::Conflict {
+                token: row.token("token")?,
+            },
+            other => return Err(strange(other)),
+        })
+    })
+}
+
+/// Reads the answer to a purge.
+///
+/// # Errors
+///
+/// [`StoreError::Garbled`].
+pub fn purged(key: &Key, row: &impl Columns) -> Result<Purged, StoreError> {
+    read(key, row, |row| {
+        Ok(match &*row.answer()? {
+            "purged" => Purged::Purged {
+                token: row.token("token")?,
+            },
+            "absent" => Purged::Absent,
+            "conflict" => Purged::Conflict {
                 token: row.token("token")?,
             },
             other => return Err(strange(other)),

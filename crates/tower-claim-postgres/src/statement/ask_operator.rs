@@ -53,6 +53,12 @@ impl Statements {
         call(&self.texts.break_claim, params)
     }
 
+    /// Read the answer by [`purged`](super::answer::purged).
+    pub fn purge(&self, of: Key, expected: Token) -> Call {
+        let params = vec![key(of), token(expected), Param::Small(self.lock_ms)];
+        call(&self.texts.purge, params)
+    }
+
     /// Looks at so many records that are due. Read the answer by [`purged_ended`](super::answer::purged_ended).
     pub fn purge_ended(&self, batch: usize) -> Call {
         let batch = i32::try_from(batch).unwrap_or(i32::MAX);

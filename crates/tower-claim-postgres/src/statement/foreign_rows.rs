@@ -141,6 +141,7 @@ fn read_all(row: &Row) -> Vec<bool> {
         resolved(&key, row).err(),
         asked(&key, row).err(),
         broken(&key, row).err(),
+        purged(&key, row).err(),
     ];
     for error in of_key.iter().flatten() {
         let StoreError::Garbled { key_prefix, .. } = error else {

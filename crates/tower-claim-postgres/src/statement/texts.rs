@@ -37,6 +37,7 @@ texts! {
     resolve: "resolve_v1", 5;
     ask_revoke: "ask_revoke_v1", 3;
     break_claim: "break_v1", 3;
+    purge: "purge_done_v1", 3;
     still_held: "still_held_v1", 4;
     fence_admit: "fence_admit_v1", 6;
     fence_raise: "fence_raise_v1", 4;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::store::{
     Beat, Broken, Capabilities, ClaimManyRequest, ClaimRequest, Claimed, ClaimedMany, Finish,
-    FinishRequest, Grant, Marked, Owner, RecordView, Release, ReleaseRequest, Renewed, Resolution,
-    Resolved, ScanPage, StoreTime, Watched,
+    FinishRequest, Grant, Marked, Owner, Purged, RecordView, Release, ReleaseRequest, Renewed,
+    Resolution, Resolved, ScanPage, StoreTime, Watched,
 };
 use crate::testing::{Fault, FaultStore, Faults};
 use crate::{ClaimAdmin, ClaimMany, ClaimStore, DynClaimStore, Key, Nonce, StoreError, Token};
@@ -228,6 +228,20 @@ impl<S: ClaimAdmin> ClaimAdmin for Troubled<S> {
         Ok(match self.send(call).await? {
             (Broken::Conflict { token }, true) if token > expected => Broken::Broken { token },
             (answer, _) => answer,
+        })
+    }
+
+    /// That the result is gone after a lost reply, is one's own work; the record tells the token.
+    async fn purge(&self, key: Key, expected: Token) -> Result<Purged, StoreError> {
+        let answer = self.send(|| self.store.purge(key, expected)).await?;
+        let (Purged::Absent, true) = answer else {
+            return Ok(answer.0);
+        };
+        let left = self.store.inner().peek(key).await?;
+        let raised = left.map(|record| record.token);
+        Ok(match raised.filter(|token| *token > expected) {
+            Some(token) => Purged::Purged { token },
+            None => Purged::Absent,
         })
     }
 }

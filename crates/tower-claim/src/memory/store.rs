@@ -8,8 +8,8 @@ use bytes::Bytes;
 use super::{MemoryStore, watch};
 use crate::store::{
     Beat, Broken, Capabilities, ClaimAdmin, ClaimMany, ClaimManyRequest, ClaimRequest, ClaimStore,
-    Claimed, ClaimedMany, DynClaimStore, Finish, FinishRequest, Marked, Owner, RecordView, Release,
-    ReleaseRequest, Renewed, Resolution, Resolved, ScanPage, StoreTime, Value, Watched,
+    Claimed, ClaimedMany, DynClaimStore, Finish, FinishRequest, Marked, Owner, Purged, RecordView,
+    Release, ReleaseRequest, Renewed, Resolution, Resolved, ScanPage, StoreTime, Value, Watched,
 };
 use crate::{Key, StoreError, Token};
 
@@ -126,5 +126,10 @@ impl ClaimAdmin for MemoryStore {
     async fn break_claim(&self, key: Key, expected: Token) -> Result<Broken, StoreError> {
         self.inner
             .change(&key, |record, at, _| record.break_claim(expected, at))?
+    }
+
+    async fn purge(&self, key: Key, expected: Token) -> Result<Purged, StoreError> {
+        self.inner
+            .change(&key, |record, at, _| record.purge(expected, at))?
     }
 }

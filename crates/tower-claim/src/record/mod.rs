@@ -141,6 +141,16 @@ impl Record {
             .saturating_add(self.term(Duration::ZERO, |terms| terms.min_hold))
     }
 
+    /// Of a done record: nobody is granted the key before this, were its result gone.
+    fn taken_until(&self) -> StoreTime {
+        match self.phase {
+            Phase::Done {
+                stays_taken: true, ..
+            } => self.min_hold_end().min(self.until),
+            _ => self.since,
+        }
+    }
+
     fn term<T>(&self, none: T, of: impl FnOnce(&Settings) -> T) -> T {
         self.terms.as_deref().map_or(none, of)
     }

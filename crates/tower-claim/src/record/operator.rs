@@ -1,7 +1,7 @@
 //! What an operator does with a claim.
 
 use super::{At, Limit, Phase, Record, Standing};
-use crate::store::{Broken, Resolution, Resolved};
+use crate::store::{Broken, Purged, Resolution, Resolved};
 use crate::{StoreError, Token};
 
 impl Record {
@@ -81,5 +81,27 @@ impl Record {
         }
         self.token = token;
         Ok(Broken::Broken { token })
+    }
+
+    /// Drops a result: the key is free again, and nothing of the work is left. A late copy of the claim is
+    /// refused and a late finish is lost, as long as they may arrive.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Unsupported`] where no higher token is left.
+    pub fn purge(&mut self, expected: Token, at: At) -> Result<Purged, StoreError> {
+        match self.standing(at.now) {
+            Standing::Free => {
+                // Whoever hears that nothing is there may count on it: also where a keep has just passed.
+                self.settle(at.now);
+                return Ok(Purged::Absent);
+            }
+            Standing::Done if self.token == expected => {}
+            _ => return Ok(Purged::Conflict { token: self.token }),
+        }
+        let token = self.next_token(Token::ZERO, at.unix_ms)?;
+        self.free(at.now, self.taken_until());
+        self.token = token;
+        Ok(Purged::Purged { token })
     }
 }

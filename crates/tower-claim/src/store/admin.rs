@@ -64,11 +64,31 @@ pub enum Broken {
     },
 }
 
+/// Answer to a purge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Purged {
+    /// The result is gone and the key is free, once it need not stay taken any more.
+    Purged {
+        /// Above the expected one.
+        token: Token,
+    },
+    /// There is no result: the key was never seen, is free, or the keep of its result has passed. Also the
+    /// answer to a purge that is repeated after a lost reply.
+    Absent,
+    /// The record is held or unknown, or its token is another one.
+    Conflict {
+        /// The record's token.
+        token: Token,
+    },
+}
+
 /// The operator's side of a store. Every call that changes something compares the token the operator has
-/// seen, and refuses done records.
+/// seen. Only [`purge`](Self::purge) touches done records.
 ///
 /// A raised token alone does not reach the guard before the next owner writes: use [`break_and_fence`]
-/// and [`resolve_and_fence`] where there is a guard.
+/// and [`resolve_and_fence`] where there is a guard. A purge needs no guard: whoever finished writes no more,
+/// and where an operator told the result, the floor was raised then.
 pub trait ClaimAdmin: ClaimStore {
     /// Lists records from `from` on (`None`: from the start), at most `limit`.
     fn scan(
@@ -98,6 +118,23 @@ pub trait ClaimAdmin: ClaimStore {
         key: Key,
         expected: Token,
     ) -> impl Future<Output = Result<Broken, StoreError>> + Send;
+
+    /// Drops a result within its keep: its value is gone, the key is free again, and whoever claims it next
+    /// does the work anew. For a result that is wrong, or that has to be erased. Where the layer that keeps it
+    /// has an operator of its own, ask that one: it knows what else hangs on it.
+    ///
+    /// Nothing of it comes back: a late copy of the claim that made it is refused and a late finish is lost,
+    /// as long as they may arrive. Of the record there stays what [`Resolution::Absent`] leaves: tokens,
+    /// nonces, and until when the key stays taken by `min_hold` or cooling.
+    ///
+    /// The value is gone from what the store answers and keeps. Where an engine keeps older pages, rows, logs
+    /// or backups, they go when the engine reuses, vacuums, compacts or expires them. An engine that
+    /// [forgets answers](super::Capabilities) may forget a purge.
+    fn purge(
+        &self,
+        key: Key,
+        expected: Token,
+    ) -> impl Future<Output = Result<Purged, StoreError>> + Send;
 }
 
 /// The object-safe twin of [`ClaimAdmin`]; every [`ClaimAdmin`] is one.
@@ -123,6 +160,8 @@ pub trait DynClaimAdmin: DynClaimStore {
         key: Key,
         expected: Token,
     ) -> BoxFuture<'_, Result<Broken, StoreError>>;
+    /// See [`ClaimAdmin::purge`].
+    fn dyn_purge(&self, key: Key, expected: Token) -> BoxFuture<'_, Result<Purged, StoreError>>;
 }
 
 impl<T: ClaimAdmin> DynClaimAdmin for T {
@@ -151,6 +190,9 @@ impl<T: ClaimAdmin> DynClaimAdmin for T {
     ) -> BoxFuture<'_, Result<Broken, StoreError>> {
         Box::pin(self.break_claim(key, expected))
     }
+    fn dyn_purge(&self, key: Key, expected: Token) -> BoxFuture<'_, Result<Purged, StoreError>> {
+        Box::pin(self.purge(key, expected))
+    }
 }
 
 impl ClaimAdmin for dyn DynClaimAdmin {
@@ -171,6 +213,9 @@ impl ClaimAdmin for dyn DynClaimAdmin {
     async fn break_claim(&self, key: Key, expected: Token) -> Result<Broken, StoreError> {
         self.dyn_break_claim(key, expected).await
     }
+    async fn purge(&self, key: Key, expected: Token) -> Result<Purged, StoreError> {
+        self.dyn_purge(key, expected).await
+    }
 }
 
 impl<T: ClaimAdmin + ?Sized> ClaimAdmin for Arc<T> {
@@ -190,6 +235,9 @@ impl<T: ClaimAdmin + ?Sized> ClaimAdmin for Arc<T> {
     }
     async fn break_claim(&self, key: Key, expected: Token) -> Result<Broken, StoreError> {
         (**self).break_claim(key, expected).await
+    }
+    async fn purge(&self, key: Key, expected: Token) -> Result<Purged, StoreError> {
+        (**self).purge(key, expected).await
     }
 }
 

@@ -15,7 +15,7 @@ mod promises;
 mod time;
 
 pub use admin::{
-    Broken, ClaimAdmin, DynClaimAdmin, Resolution, Resolved, ScanPage, break_and_fence,
+    Broken, ClaimAdmin, DynClaimAdmin, Purged, Resolution, Resolved, ScanPage, break_and_fence,
     resolve_and_fence,
 };
 pub use answer::{

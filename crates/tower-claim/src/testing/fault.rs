@@ -95,10 +95,12 @@ pub enum Operation {
     AskRevoke,
     /// `ClaimAdmin::break_claim`
     BreakClaim,
+    /// `ClaimAdmin::purge`
+    Purge,
 }
 
 impl Operation {
-    const COUNT: usize = Operation::BreakClaim as usize + 1;
+    const COUNT: usize = Operation::Purge as usize + 1;
 }
 
 /// How often each operation was called, refused calls too. A call delivered twice counts once.

@@ -9,7 +9,7 @@ use super::fault::Verdict;
 use super::{Faults, Operation};
 use crate::store::{
     Beat, Broken, Capabilities, ClaimManyRequest, ClaimRequest, Claimed, ClaimedMany, Finish,
-    FinishRequest, Marked, Owner, RecordView, Release, ReleaseRequest, Renewed, Resolution,
+    FinishRequest, Marked, Owner, Purged, RecordView, Release, ReleaseRequest, Renewed, Resolution,
     Resolved, ScanPage, StoreTime, Watched,
 };
 use crate::{
@@ -218,5 +218,10 @@ impl<S: ClaimAdmin> ClaimAdmin for FaultStore<S> {
             self.inner.break_claim(key, expected)
         })
         .await
+    }
+
+    async fn purge(&self, key: Key, expected: Token) -> Result<Purged, StoreError> {
+        self.deliver(Operation::Purge, || self.inner.purge(key, expected))
+            .await
     }
 }

@@ -25,6 +25,7 @@ async fn round(store: &PostgresStore, url: &str) {
     let asked = store.ask_revoke(held.key, Token::ZERO).await;
     assert_eq!(asked.ok(), Some(false));
     assert!(store.break_claim(held.key, Token::ZERO).await.is_ok());
+    assert!(store.purge(owner.key, owner.token).await.is_ok());
 
     let seat = format!("seat {}", owner.token);
     assert!(store.admit(&seat, owner.token, owner.nonce).await.is_ok());

@@ -75,6 +75,7 @@ async fn a_row_of_a_future_format_is_refused_with_its_prefix() {
             .resolve(owner.key, owner.token, Resolution::Absent)
             .await
             .err(),
+        store.purge(owner.key, owner.token).await.err(),
     ];
     for (n, error) in answers.into_iter().enumerate() {
         let Some(StoreError::Garbled { key_prefix, .. }) = error else {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tower_claim::store::{
     Beat, Broken, ClaimManyRequest, Claimed, ClaimedMany, Finish, FinishRequest, Marked, Owner,
-    Release, Renewed, Resolution, Resolved, State, StoreTime, Value,
+    Purged, Release, Renewed, Resolution, Resolved, State, StoreTime, Value,
 };
 use tower_claim::{ClaimAdmin, ClaimMany, LapsePolicy, Settings, StoreError, Token};
 
@@ -23,10 +23,11 @@ pub(super) enum Call {
     Release,
     Break,
     Resolve,
+    Purge,
 }
 
 impl Call {
-    pub(super) const ALL: [Call; 8] = [
+    pub(super) const ALL: [Call; 9] = [
         Call::Claim,
         Call::ClaimMany,
         Call::Renew,
@@ -35,8 +36,18 @@ impl Call {
         Call::Release,
         Call::Break,
         Call::Resolve,
+        Call::Purge,
     ];
 }
+
+fn finish(owner: Owner) -> FinishRequest {
+    FinishRequest {
+        owner,
+        value: Value::Kept("once".into()),
+        keep: Duration::from_secs(60),
+    }
+}
+
 /// The record that a call is about.
 pub(super) struct Scene {
     pub(super) owner: Owner,
@@ -78,6 +89,10 @@ impl<S: ClaimMany + ClaimAdmin, D: ClaimMany + ClaimAdmin> Trial<'_, S, D> {
             assert_eq!(self.direct.mark(owner).await.ok(), Some(Marked::Marked));
             let released = self.direct.release(release(&owner, not_after)).await;
             assert_eq!(released.ok(), Some(Release::Released));
+        }
+        if self.call == Call::Purge {
+            let finished = self.direct.finish(finish(owner)).await;
+            assert_eq!(finished.ok(), Some(Finish::Finished));
         }
         Scene {
             owner,
@@ -125,17 +140,10 @@ impl<S: ClaimMany + ClaimAdmin, D: ClaimMany + ClaimAdmin> Trial<'_, S, D> {
                 Marked::Marked => Ok(()),
                 other => self.unexpected(other),
             },
-            Call::Finish => {
-                let request = FinishRequest {
-                    owner,
-                    value: Value::Kept("once".into()),
-                    keep: Duration::from_secs(60),
-                };
-                match store.finish(request).await? {
-                    Finish::Finished => Ok(()),
-                    other => self.unexpected(other),
-                }
-            }
+            Call::Finish => match store.finish(finish(owner)).await? {
+                Finish::Finished => Ok(()),
+                other => self.unexpected(other),
+            },
             Call::Release => match store.release(release(&owner, scene.not_after)).await? {
                 Release::Released | Release::Already => Ok(()),
                 other => self.unexpected(other),
@@ -153,6 +161,10 @@ impl<S: ClaimMany + ClaimAdmin, D: ClaimMany + ClaimAdmin> Trial<'_, S, D> {
                     other => self.unexpected(other),
                 }
             }
+            Call::Purge => match store.purge(owner.key, owner.token).await? {
+                Purged::Purged { .. } | Purged::Absent => Ok(()),
+                other => self.unexpected(other),
+            },
         }
     }
 
@@ -163,7 +175,7 @@ impl<S: ClaimMany + ClaimAdmin, D: ClaimMany + ClaimAdmin> Trial<'_, S, D> {
     pub(super) async fn applied(&self, scene: &Scene) -> bool {
         let Some(record) = self.record(scene).await else {
             // Free and forgotten.
-            return matches!(self.call, Call::Release | Call::Break);
+            return matches!(self.call, Call::Release | Call::Break | Call::Purge);
         };
         match self.call {
             Call::Claim | Call::ClaimMany => {
@@ -172,7 +184,7 @@ impl<S: ClaimMany + ClaimAdmin, D: ClaimMany + ClaimAdmin> Trial<'_, S, D> {
             Call::Renew => record.progress == 7,
             Call::Mark => record.marked,
             Call::Finish | Call::Resolve => record.state == State::Done,
-            Call::Release => record.state == State::Free,
+            Call::Release | Call::Purge => record.state == State::Free,
             Call::Break => record.state != State::Held,
         }
     }

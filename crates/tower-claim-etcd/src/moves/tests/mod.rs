@@ -58,6 +58,7 @@ fn moves() -> impl Strategy<Value = Move> {
             .prop_map(|(who, done)| Move::Resolve { who, done }),
         1 => who().prop_map(|who| Move::AskRevoke { who }),
         2 => who().prop_map(|who| Move::Break { who }),
+        2 => who().prop_map(|who| Move::Purge { who }),
         2 => who().prop_map(|who| Move::Watch { who }),
     ]
 }

@@ -6,11 +6,13 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use tower_claim::engine;
 use tower_claim::store::{
-    Beat, Broken, FinishRequest, Marked, Owner, Renewed, Resolution, Resolved, Value,
+    Beat, Broken, FinishRequest, Marked, Owner, Purged, Renewed, Resolution, Resolved, Value,
 };
 use tower_claim::{Fingerprint, Settings, Token};
 
-use super::super::{ask_revoke, break_claim, finish, keep_of_its_own, mark, renew, resolve, secs};
+use super::super::{
+    ask_revoke, break_claim, finish, keep_of_its_own, mark, purge, renew, resolve, secs,
+};
 use super::world::{Made, Move, World};
 use super::{KEY, secs_of};
 
@@ -190,6 +192,18 @@ impl World {
                         prop_assert_eq!(answer, expected, "break");
                     }
                 }
+            }
+            Move::Purge { who } => {
+                let Some(token) = self.expected(who) else {
+                    return Ok(());
+                };
+                let step = purge(&self.etcd.seen(None), token, ms);
+                let answer = self.etcd.step(None, step.expect("a token is left"));
+                let expected = self.reference.purge(token, at);
+                if let Purged::Purged { .. } = answer {
+                    self.told_until = self.etcd.now + 60;
+                }
+                prop_assert_eq!(answer, expected.expect("a token is left"), "purge");
             }
             Move::Watch { who } => {
                 let Some(token) = self.expected(who) else {

@@ -76,6 +76,9 @@ pub(super) enum Move {
     Break {
         who: usize,
     },
+    Purge {
+        who: usize,
+    },
     Watch {
         who: usize,
     },

@@ -2,7 +2,9 @@
 
 use crate::conformance::bench::{AdminBench, kept};
 use crate::conformance::law::Judged;
-use crate::store::{Broken, Claimed, Finish, Marked, Owner, Renewed, Resolution, Resolved, State};
+use crate::store::{
+    Broken, Claimed, Finish, Marked, Owner, Purged, Renewed, Resolution, Resolved, State,
+};
 use crate::{LapsePolicy, Settings};
 
 laws![AdminBench;
@@ -10,6 +12,7 @@ laws![AdminBench;
     late_calls_after_a_break_leave_the_next_owner_alone,
     late_calls_after_a_resolve_leave_its_result_alone,
     late_calls_after_a_resolve_leave_the_next_owner_alone,
+    late_calls_after_a_purge_leave_the_next_owner_alone,
 ];
 
 async fn a_scan_shows_done_and_unknown(b: &AdminBench) -> Judged {
@@ -75,6 +78,16 @@ async fn late_calls_after_a_resolve_leave_its_result_alone(b: &AdminBench) -> Ju
 async fn late_calls_after_a_resolve_leave_the_next_owner_alone(b: &AdminBench) -> Judged {
     let owner = unknown(b).await?;
     resolve(b, owner, Resolution::Absent).await?;
+    let next = b.ask(owner.key).lease(20).granted().await?.owner;
+    late(b, owner).await?;
+    stands(b, next).await
+}
+
+async fn late_calls_after_a_purge_leave_the_next_owner_alone(b: &AdminBench) -> Judged {
+    let owner = b.ask(b.key()).lease(20).granted().await?.owner;
+    b.finished(owner, "result", 60).await?;
+    let answer = b.power.dyn_purge(owner.key, owner.token).await?;
+    expect!("purge", answer, Purged::Purged { .. });
     let next = b.ask(owner.key).lease(20).granted().await?.owner;
     late(b, owner).await?;
     stands(b, next).await

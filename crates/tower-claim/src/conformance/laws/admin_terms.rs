@@ -1,9 +1,9 @@
 //! Cooling and minimum hold of what an operator has ended.
 
-use crate::conformance::bench::AdminBench;
+use crate::conformance::bench::{AdminBench, kept};
 use crate::conformance::law::Judged;
-use crate::store::{Broken, Claimed, Cooling, Owner, Resolution, Resolved};
-use crate::{Key, LapsePolicy, Settings};
+use crate::store::{Broken, Claimed, Cooling, Owner, Purged, Resolution, Resolved};
+use crate::{Key, LapsePolicy, Settings, Token};
 
 laws![AdminBench;
     a_break_cools_like_a_lapse,
@@ -12,6 +12,10 @@ laws![AdminBench;
     min_hold_outlives_a_break,
     a_resolve_to_absent_keeps_the_cooling,
     a_resolve_to_absent_keeps_the_min_hold,
+    a_purge_keeps_the_min_hold,
+    a_purge_begins_no_min_hold_anew,
+    a_purge_after_a_clean_end_does_not_cool,
+    a_purge_of_what_an_operator_told_keeps_the_cooling,
 ];
 
 /// The owner may be at work still.
@@ -93,6 +97,60 @@ async fn a_resolve_to_absent_keeps_the_min_hold(b: &AdminBench) -> Judged {
     Ok(())
 }
 
+async fn a_purge_keeps_the_min_hold(b: &AdminBench) -> Judged {
+    let mut terms = min_hold(b, 4);
+    terms.lease = b.units(20);
+    let owner = b.ask(b.key()).terms(terms).granted().await?.owner;
+    b.at(2).await?;
+    b.finished(owner, "result", 60).await?;
+    purged(b, owner.key, owner.token).await?;
+    cools(b, owner.key).await?;
+    b.at(3).await?;
+    cools(b, owner.key).await?;
+    // Of the grant, not of the result or the purge.
+    b.at(5).await?;
+    b.ask(owner.key).granted().await?;
+    Ok(())
+}
+
+async fn a_purge_begins_no_min_hold_anew(b: &AdminBench) -> Judged {
+    let mut terms = min_hold(b, 1);
+    terms.lease = b.units(20);
+    let owner = b.ask(b.key()).terms(terms).granted().await?.owner;
+    b.at(3).await?;
+    b.finished(owner, "result", 60).await?;
+    purged(b, owner.key, owner.token).await?;
+    b.ask(owner.key).granted().await?;
+    Ok(())
+}
+
+async fn a_purge_after_a_clean_end_does_not_cool(b: &AdminBench) -> Judged {
+    let mut terms = cooling(b, 10);
+    terms.lease = b.units(20);
+    let owner = b.ask(b.key()).terms(terms).granted().await?.owner;
+    b.finished(owner, "result", 60).await?;
+    purged(b, owner.key, owner.token).await?;
+    b.ask(owner.key).granted().await?;
+    Ok(())
+}
+
+/// Its crashed owner may be at work still.
+async fn a_purge_of_what_an_operator_told_keeps_the_cooling(b: &AdminBench) -> Judged {
+    let mut terms = cooling(b, 3);
+    terms.lease = b.units(1);
+    terms.on_lapse = LapsePolicy::Hold;
+    let owner = b.ask(b.key()).terms(terms).granted().await?.owner;
+    b.at(3).await?;
+    let told = Resolution::Done(kept("told"), b.units(60));
+    let answer = b.power.dyn_resolve(owner.key, owner.token, told).await?;
+    let token = expect!("resolve", answer, Resolved::Resolved { token } => token);
+    purged(b, owner.key, token).await?;
+    cools(b, owner.key).await?;
+    b.at(5).await?;
+    b.ask(owner.key).granted().await?;
+    Ok(())
+}
+
 fn cooling(b: &AdminBench, units: u32) -> Settings {
     let mut terms = b.lease(2);
     terms.cooling = b.units(units);
@@ -117,6 +175,12 @@ async fn absent(b: &AdminBench, owner: Owner) -> Judged {
         .dyn_resolve(owner.key, owner.token, Resolution::Absent)
         .await?;
     expect!("resolve", answer, Resolved::Resolved { .. });
+    Ok(())
+}
+
+async fn purged(b: &AdminBench, key: Key, token: Token) -> Judged {
+    let answer = b.power.dyn_purge(key, token).await?;
+    expect!("purge", answer, Purged::Purged { .. });
     Ok(())
 }
 

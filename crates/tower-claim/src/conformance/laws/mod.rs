@@ -2,6 +2,7 @@
 
 mod admin_after;
 mod admin_break;
+mod admin_purge;
 mod admin_resolve;
 mod admin_terms;
 mod claim;
@@ -54,6 +55,7 @@ pub(super) fn claim_admin() -> Vec<&'static Law<AdminBench>> {
     let files = [
         admin_resolve::LAWS,
         admin_break::LAWS,
+        admin_purge::LAWS,
         admin_after::LAWS,
         admin_terms::LAWS,
     ];

@@ -19,6 +19,7 @@ struct Life {
     revoke_asked: bool,
     end: Option<(Duration, End)>,
     resolved: Option<(Duration, Option<(u8, Duration)>)>,
+    purged: Option<Duration>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -64,6 +65,9 @@ impl Life {
             true => (is, since, until),
             false => (Is::Free, until, self.not_before()),
         };
+        if let Some(at) = self.purged {
+            return (Is::Free, at, self.not_before());
+        }
         if let Some((at, result)) = self.resolved {
             return match result {
                 Some((value, keep)) => {
@@ -196,6 +200,7 @@ impl Facts {
             revoke_asked: false,
             end: None,
             resolved: None,
+            purged: None,
         });
         (attempt, took_over)
     }
@@ -306,6 +311,20 @@ impl Facts {
         format!("Resolved {token}")
     }
 
+    fn purge(&mut self, expected: u64, ms: u64, now: Duration) -> String {
+        match self.is(now).0 {
+            Is::Free => return "Absent".into(),
+            Is::Done(_) if expected == self.token => {}
+            _ => return format!("Conflict {}", self.token),
+        }
+        let token = self.next_token(0, ms);
+        if let Some(life) = self.lives.last_mut() {
+            life.purged = Some(now);
+        }
+        self.token = token;
+        format!("Purged {token}")
+    }
+
     fn peek(&self, now: Duration) -> String {
         let Some((nonce, _)) = self.last else {
             return "nothing".into();
@@ -358,6 +377,7 @@ enum Step {
     Break(i64),
     AskRevoke(i64),
     Resolve(i64, Option<(u8, u64)>),
+    Purge(i64),
     Wait(u64),
     WallClockBack(u64),
 }
@@ -415,6 +435,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => off().prop_map(Step::Break),
         1 => off().prop_map(Step::AskRevoke),
         2 => (off(), prop::option::of(value())).prop_map(|(off, to)| Step::Resolve(off, to)),
+        2 => off().prop_map(Step::Purge),
         8 => (0u64..6).prop_map(Step::Wait),
         1 => (1u64..20).prop_map(Step::WallClockBack),
     ]
@@ -637,6 +658,15 @@ impl Both {
                 };
                 let to = to.map(|(value, keep)| (value, secs(keep)));
                 (facts.resolve(expected.get(), to, ms, now), seen)
+            }
+            Step::Purge(off) => {
+                let expected = shifted(last, *off);
+                let seen = match super::now(store.purge(key, expected)).unwrap() {
+                    Purged::Purged { token } => format!("Purged {token}"),
+                    Purged::Conflict { token } => format!("Conflict {token}"),
+                    Purged::Absent => "Absent".into(),
+                };
+                (facts.purge(expected.get(), ms, now), seen)
             }
             Step::Wait(seconds) => {
                 self.clock.advance(secs(*seconds));

@@ -104,6 +104,7 @@ fn moved(record: &mut Record, (which, n, second): (u8, u8, u64)) -> String {
             format!("{:?}", record.resolve(record.token, resolution, now))
         }
         9 => format!("{:?}", record.ask_revoke(record.token, now)),
+        11 => format!("{:?}", record.purge(record.token, now)),
         _ => {
             record.settle(now.now);
             format!("{} {:?}", record.is_forgettable(now), record.due_at())
@@ -112,7 +113,7 @@ fn moved(record: &mut Record, (which, n, second): (u8, u8, u64)) -> String {
 }
 
 fn moves() -> impl Strategy<Value = Vec<(u8, u8, u64)>> {
-    let step = (0..=10_u8, 0..12_u8, 0..8_u64);
+    let step = (0..=11_u8, 0..12_u8, 0..8_u64);
     vec(step, 0..60).prop_map(|steps| {
         let mut second = 0;
         let add = |(which, n, after)| {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_claim::store::{Broken, Resolution, Resolved, ScanPage};
+use tower_claim::store::{Broken, Purged, Resolution, Resolved, ScanPage, Value};
 use tower_claim::{ClaimAdmin, Key, StoreError, Token};
 
 use super::{Records, Reference, State};
@@ -149,6 +149,66 @@ impl Records {
         let token = record.token;
         Broken::Broken { token }
     }
+
+    fn purge(&mut self, key: Key, expected: Token) -> Purged {
+        let (now, flaw) = (self.now, self.flaw);
+        let raised = self.raised(expected);
+        let Some(record) = self.find(key) else {
+            return match flaw {
+                "a purge of nothing is purged" => Purged::Purged { token: raised },
+                _ => Purged::Absent,
+            };
+        };
+        let token = record.token;
+        let takes = match &record.state {
+            State::Done { value, .. } => {
+                *value != Value::Tombstone || flaw != "a purge takes no tombstone"
+            }
+            State::Held => match flaw {
+                "a purge takes a held key" => true,
+                "a purge takes a lapsed hold" => record.lapsed(now),
+                "a purge takes the hold of a later token" => token > expected,
+                _ => false,
+            },
+            State::Unknown { .. } => flaw == "a purge takes an unknown key",
+            State::Free => match flaw {
+                "a purge of a free key is a conflict" => false,
+                "a purge takes what was done once" => return Purged::Purged { token: raised },
+                _ => return Purged::Absent,
+            },
+        };
+        let any_token = matches!(
+            flaw,
+            "a purge ignores the token" | "a purge takes the hold of a later token"
+        );
+        if !takes || token != expected && !any_token {
+            return Purged::Conflict { token };
+        }
+        if flaw != "a purge keeps the token" {
+            record.token = raised;
+        }
+        let token = record.token;
+        if flaw == "a purge changes nothing" {
+            return Purged::Purged { token };
+        }
+        let min_hold_end = record.granted + record.terms.min_hold;
+        record.not_before = match flaw {
+            "a purge frees at once" => now,
+            "a purge begins the min_hold anew" => now + record.terms.min_hold,
+            "a purge cools" => now + record.terms.cooling,
+            _ => record.not_before.max(min_hold_end),
+        };
+        let fingerprint = record.fingerprint;
+        record.free(now);
+        let nonce = record.nonce;
+        match flaw {
+            "a purge keeps the fingerprint" => record.fingerprint = fingerprint,
+            "a purge forgets the nonce" => drop(record.spent.remove(&nonce)),
+            "a purge forgets the nonces before it" => record.spent.retain(|one, _| *one == nonce),
+            _ => {}
+        }
+        Purged::Purged { token }
+    }
 }
 
 impl ClaimAdmin for Reference {
@@ -176,6 +236,12 @@ impl ClaimAdmin for Reference {
         if !self.breaks("a break wakes nobody") {
             self.wake();
         }
+        Ok(answer)
+    }
+
+    async fn purge(&self, key: Key, expected: Token) -> Result<Purged, StoreError> {
+        let answer = self.records().purge(key, expected);
+        self.wake();
         Ok(answer)
     }
 }

@@ -124,7 +124,11 @@ impl Records {
         let anyone = flaw == "finish asks for no owner";
         let nonce = record.nonce == owner.nonce || flaw == "finish ignores the nonce" || anyone;
         let token = record.token == owner.token || flaw == "finish ignores the token" || anyone;
-        let broken = record.nonce == owner.nonce && flaw == "a broken hold can be finished"
+        let ended = matches!(
+            flaw,
+            "a broken hold can be finished" | "a purged hold can be finished"
+        );
+        let broken = record.nonce == owner.nonce && ended
             || record.broken && flaw == "a broken unknown can be finished"
             || flaw == "a resolved hold can be finished";
         let done = matches!(record.state, State::Done { .. });

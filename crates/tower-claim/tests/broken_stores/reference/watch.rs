@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_claim::store::{RecordView, State as Shown, Watched};
+use tower_claim::store::{RecordView, State as Shown, Value, Watched};
 use tower_claim::{Clock, Key, LapsePolicy, Moment, Nonce, Token};
 
 use super::{Records, Reference, State};
@@ -67,6 +67,10 @@ impl Records {
                 Some(Watched::Done(record.done(value, *until, true, now)))
             }
             State::Held if !record.lapsed(now) => None,
+            State::Free if flaw == "a watcher of a purged result waits" => None,
+            State::Free if flaw == "a watcher sees results that are gone" => Some(Watched::Done(
+                record.done(&Value::Tombstone, now, true, now),
+            )),
             _ => Some(Watched::Ended),
         }
     }

@@ -42,6 +42,7 @@ async fn calls(store: &RedisStore, key: Key) -> Vec<(&'static str, Option<StoreE
         ),
         ("peek", store.peek(key).await.err()),
         ("break", store.break_claim(key, owner.token).await.err()),
+        ("purge", store.purge(key, owner.token).await.err()),
         ("revoke", store.ask_revoke(key, owner.token).await.err()),
     ]
 }
