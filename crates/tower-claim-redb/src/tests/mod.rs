@@ -6,6 +6,7 @@ mod files;
 mod golden;
 mod guard;
 mod odd;
+mod purged;
 mod restart;
 
 use std::sync::Arc;

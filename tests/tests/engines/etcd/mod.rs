@@ -9,6 +9,7 @@ mod granted;
 mod hard;
 mod late;
 mod odd;
+mod purged;
 mod still;
 mod stored;
 mod suite;

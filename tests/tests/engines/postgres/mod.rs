@@ -9,6 +9,7 @@ mod marks;
 mod migration;
 mod plans;
 mod purge;
+mod purged;
 mod roles;
 mod rows;
 mod scene;

@@ -3,6 +3,7 @@
 mod garbled;
 mod guard;
 mod lifetime;
+mod purged;
 mod version_1;
 
 use redis::aio::MultiplexedConnection;
