@@ -12,6 +12,7 @@ mod operators;
 mod options;
 mod origin;
 mod problem;
+mod purge;
 mod resolve;
 mod routes;
 mod store;

@@ -20,6 +20,7 @@ use tower_stage::{Board, Filter};
 use crate::effects::Effects;
 use crate::metrics::Requests;
 use crate::problem::{bad_request, not_yet};
+use crate::purge::purge;
 use crate::resolve::resolve;
 
 /// What the operators' routes look at.
@@ -40,6 +41,7 @@ pub(crate) fn routes(desk: Desk) -> Router {
         .route("/board/ui", any(|| async { not_yet("/board/ui") }))
         .route("/claims", get(claims))
         .route("/claims/{key}/resolve", post(resolve))
+        .route("/claims/{key}/purge", post(purge))
         .route(
             "/claims/{key}/break",
             any(|| async { not_yet("/claims/{key}/break") }),

@@ -1,5 +1,7 @@
 //! The options, the flag and the operator's route of the idempotency layers.
 
+use std::fmt::Display;
+
 use http::{Method, Request};
 use serde_json::{Value, json};
 use system_tests::client::{Answer, Call, call, get, post, until};
@@ -14,6 +16,8 @@ on_each_engine!(
     past_the_point_of_no_return_every_answer_is_kept,
     a_panic_past_it_is_unknown_until_an_operator_says_what_happened,
     only_unknown_outcomes_are_resolved,
+    a_purged_answer_is_gone_and_a_repeat_runs,
+    only_answers_are_purged_and_only_those_that_were_seen,
     closed_is_the_default_and_open_says_that_it_is;
     with short spans:
     a_lapsed_run_under_hold_is_unknown,
@@ -32,6 +36,24 @@ pub(super) fn record_of(place: &Place, key: &str) -> String {
 /// The operator's word.
 pub(super) fn resolve(lab: &Lab, key: &str, verdict: &str) -> Call {
     post(lab.address(), format!("/claims/{key}/resolve?as={verdict}"))
+}
+
+fn purge(lab: &Lab, key: &str, token: impl Display) -> Call {
+    post(lab.address(), format!("/claims/{key}/purge?token={token}"))
+}
+
+/// The token of this record, once it is in this state.
+async fn token_in(lab: &Lab, key: &str, state: &str) -> u64 {
+    let found = async || {
+        let claims = get(lab.address(), "/claims").send().await.json();
+        let claims = claims.as_array().expect("a list").clone();
+        let mut claims = claims.into_iter();
+        claims.find(|claim| claim["key"] == *key && claim["state"] == *state)
+    };
+    let claim = until(state, found, Option::is_some).await;
+    claim.expect("it is there")["token"]
+        .as_u64()
+        .expect("a number")
 }
 
 fn order(lab: &Lab) -> Call {
@@ -138,6 +160,60 @@ async fn only_unknown_outcomes_are_resolved(on: Engine) {
     .await;
     assert_eq!(asked.status, 405);
     assert!(order(&lab).send().await.replayed(), "the outcome stands");
+}
+
+async fn a_purged_answer_is_gone_and_a_repeat_runs(on: Engine) {
+    let place = on.place();
+    let lab = place.lab(&[]);
+    let first = order(&lab).send().await;
+    assert!(order(&lab).send().await.replayed());
+    let key = record_of(&place, "k");
+    let token = token_in(&lab, &key, "done").await;
+    assert_eq!(purge(&lab, &key, token).send().await.status, 204);
+    // As after a lost reply.
+    assert_eq!(purge(&lab, &key, token).send().await.status, 404);
+
+    let next = order(&lab).send().await;
+    assert_eq!((next.status, next.replayed()), (first.status, false));
+    assert_eq!(effects(&lab, "POST /orders").await, 2);
+    // What comes late finds another answer than it was sent for.
+    assert_eq!(purge(&lab, &key, token).send().await.status, 409);
+    let replay = order(&lab).send().await;
+    assert!(replay.replayed());
+    assert_eq!(replay.body, next.body);
+    // Another body is another intent only as long as there is an answer.
+    let token = token_in(&lab, &key, "done").await;
+    assert_eq!(order(&lab).body("other").send().await.status, 422);
+    assert_eq!(purge(&lab, &key, token).send().await.status, 204);
+    assert_eq!(order(&lab).body("other").send().await.status, 201);
+}
+
+async fn only_answers_are_purged_and_only_those_that_were_seen(on: Engine) {
+    let place = on.place();
+    let lab = place.lab(&[]);
+    let slow = post(lab.address(), "/orders").key("slow");
+    let slow = tokio::spawn(slow.lab("delay=20000").send());
+    let key = record_of(&place, "slow");
+    let token = token_in(&lab, &key, "held").await;
+    assert_eq!(purge(&lab, &key, token).send().await.status, 409);
+    assert_eq!(token_in(&lab, &key, "held").await, token);
+    slow.abort();
+
+    assert_eq!(order(&lab).send().await.status, 201);
+    let key = record_of(&place, "k");
+    let token = token_in(&lab, &key, "done").await;
+    for (key, token, status) in [
+        (key.as_str(), (token + 1).to_string(), 409),
+        (&key, String::new(), 400),
+        (&key, "T".to_owned(), 400),
+        (&key, (1_u64 << 53).to_string(), 400),
+        (&"0".repeat(64), token.to_string(), 404),
+        ("no-key", token.to_string(), 404),
+    ] {
+        let answer = purge(&lab, key, &token).send().await;
+        assert_eq!(answer.status, status, "{key} {token}: {answer:?}");
+    }
+    assert!(order(&lab).send().await.replayed(), "the answer stands");
 }
 
 async fn closed_is_the_default_and_open_says_that_it_is(on: Engine) {
