@@ -176,7 +176,8 @@ pub use future::ResponseFuture;
 pub use layer::IdempotencyLayer;
 pub use lookup::{KeyLookup, KeyLookupBuilder, LookupFuture};
 pub use operator::{
-    Explanation, ListedRecord, ListedState, Operator, RecordPage, UnknownOutcome, UnknownPage,
+    Explanation, ListedRecord, ListedState, Operator, RecordPage, SeenRecord, UnknownOutcome,
+    UnknownPage,
 };
 pub use order::Misorder;
 pub use outcome::{NoEffect, Outcome, default_grpc_outcome, default_outcome};

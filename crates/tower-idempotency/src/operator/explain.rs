@@ -8,7 +8,7 @@ use http::Response;
 use tower_claim::store::{DoneRecord, RecordView, State, Value};
 use tower_claim::{Key, StoreError};
 
-use super::{Operator, UnknownOutcome, waits_for_hook};
+use super::{Operator, SeenRecord, UnknownOutcome, waits_for_hook};
 use crate::admit::lead;
 use crate::record::{Before, Marker, is_withdrawn};
 use crate::shown;
@@ -36,6 +36,8 @@ pub enum Explanation {
     },
     /// The work is done.
     Done {
+        /// Where the answer lies, for [`Operator::purge`].
+        seen: SeenRecord,
         /// What a repeat is answered; `None` where it was not kept.
         response: Option<Response<Bytes>>,
         /// How long ago it was finished.
@@ -43,14 +45,18 @@ pub enum Explanation {
         /// How long it is still kept.
         keep_left: Duration,
     },
-    /// The work is done, and what is kept of its answer cannot be read, for this reason.
-    Unreadable(String),
+    /// The work is done, and what is kept of its answer cannot be read.
+    Unreadable {
+        /// Where it lies, for [`Operator::purge`].
+        seen: SeenRecord,
+        /// Why not.
+        why: String,
+    },
     /// Nobody knows.
     Unknown(UnknownOutcome),
 }
 
 impl fmt::Debug for Explanation {
-    /// Of a response no more than its status, its headers' names and its length.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NeverSeen => f.write_str("NeverSeen"),
@@ -69,17 +75,23 @@ impl fmt::Debug for Explanation {
                 .field("marked", marked)
                 .finish(),
             Self::Done {
+                seen,
                 response,
                 finished,
                 keep_left,
             } => f
                 .debug_struct("Done")
+                .field("seen", seen)
                 .field("response", &response.as_ref().map(shown::Answer))
                 .field("finished", finished)
                 .field("keep_left", keep_left)
                 .finish(),
-            Self::Unreadable(why) => f.debug_tuple("Unreadable").field(why).finish(),
-            Self::Unknown(outcome) => f.debug_tuple("Unknown").field(outcome).finish(),
+            Self::Unreadable { seen, why } => f
+                .debug_struct("Unreadable")
+                .field("seen", seen)
+                .field("why", why)
+                .finish(),
+            Self::Unknown(unknown) => f.debug_tuple("Unknown").field(unknown).finish(),
         }
     }
 }
@@ -148,6 +160,10 @@ impl Operator {
     }
 
     fn explain_done(&self, key: Key, done: &DoneRecord) -> Explanation {
+        let seen = SeenRecord {
+            key,
+            token: done.token,
+        };
         let response = match &done.value {
             Value::Kept(bytes) => match self.shared.read_record(key, bytes) {
                 Ok(kept) if kept.is_whole => {
@@ -157,11 +173,15 @@ impl Operator {
                     Some(response)
                 }
                 Ok(_) => None,
-                Err(why) => return Explanation::Unreadable(why.to_string()),
+                Err(why) => {
+                    let why = why.to_string();
+                    return Explanation::Unreadable { seen, why };
+                }
             },
             _ => None,
         };
         Explanation::Done {
+            seen,
             response,
             finished: done.finished,
             keep_left: done.keep_left,
@@ -192,6 +212,7 @@ impl fmt::Display for Explanation {
                 response,
                 finished,
                 keep_left,
+                ..
             } => {
                 write!(f, "done {finished:?} ago")?;
                 match response {
@@ -200,7 +221,7 @@ impl fmt::Display for Explanation {
                 }
                 write!(f, "; forgotten in {keep_left:?}")
             }
-            Self::Unreadable(why) => write!(f, "done, but {why}"),
+            Self::Unreadable { why, .. } => write!(f, "done, but {why}"),
             Self::Unknown(unknown) => unknown.fmt(f),
         }
     }

@@ -79,7 +79,7 @@ impl Operator {
     }
 
     /// As of a repeat: where this process dies over it, the hook is asked.
-    fn terms_of_a_hook(&self) -> Terms {
+    pub(super) fn terms_of_a_hook(&self) -> Terms {
         match &self.shared.reconcile {
             Some(reconcile) => reconcile.terms.clone(),
             None => self.shared.terms.labelled(RECONCILE_LABEL),

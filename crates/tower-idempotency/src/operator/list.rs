@@ -7,7 +7,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use tower_claim::store::{RecordView, State};
 use tower_claim::{Key, StoreError, Token};
 
-use super::{Operator, READS, is_behind_hook, is_ours};
+use super::{Operator, READS, SeenRecord, is_behind_hook, is_ours};
 use crate::admit::lead;
 use crate::record::{Marker, is_withdrawn};
 
@@ -158,6 +158,14 @@ impl Operator {
 }
 
 impl ListedRecord {
+    /// What was seen, for [`Operator::purge`].
+    pub fn seen(&self) -> SeenRecord {
+        SeenRecord {
+            key: self.key,
+            token: self.token,
+        }
+    }
+
     fn of(record: &RecordView, state: ListedState) -> Self {
         Self {
             key: record.key,

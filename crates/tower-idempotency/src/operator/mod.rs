@@ -4,6 +4,7 @@
 mod explain;
 mod instead;
 mod list;
+mod purge;
 mod resolve;
 mod unknown;
 
@@ -26,7 +27,7 @@ pub use unknown::{UnknownOutcome, UnknownPage};
 /// How many records of a page are read at once.
 const READS: usize = 16;
 
-/// Lists records and unknown outcomes, explains keys, and resolves what nobody knows: made by
+/// Lists records and unknown outcomes, explains keys, resolves what nobody knows, and purges answers: made by
 /// [`IdempotencyLayer::operator`]. For a page or a command of your own; it serves nothing by itself.
 ///
 /// An outcome is unknown when a run crashed or was lost behind its
@@ -64,6 +65,16 @@ const READS: usize = 16;
 pub struct Operator {
     shared: Arc<Shared>,
     store: Arc<dyn DynClaimAdmin>,
+}
+
+/// A record as an operator saw it: whoever acts on it says so, so that nothing newer is acted on unseen. From
+/// [`Operator::list`] or [`Operator::explain`], or from a page that showed what they told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SeenRecord {
+    /// Its key. That of an answer is not always that of its request: behind a lost run the work goes on under another.
+    pub key: Key,
+    /// Its token.
+    pub token: Token,
 }
 
 impl IdempotencyLayer {

@@ -29,6 +29,7 @@ mod outage;
 mod outcomes;
 mod payload;
 mod policy;
+mod purge;
 mod quota;
 mod reconcile;
 mod reconcile_by_hand;

@@ -203,6 +203,12 @@ async fn a_key_is_explained_in_each_of_its_states() {
     assert_eq!(response.status(), first.status);
     assert_eq!(response.body(), first.body.as_ref().unwrap());
     assert_eq!(*finished, ms(300));
+    let debugged = format!("{explained:?}");
+    assert!(debugged.contains("201"), "{debugged}");
+    assert!(
+        !debugged.contains("read") && !debugged.contains("/orders/"),
+        "{debugged}"
+    );
     assert!(explained.to_string().contains("201"));
 
     let lost = desk.lose("lost").await;

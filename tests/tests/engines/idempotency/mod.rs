@@ -12,6 +12,7 @@ mod kept;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "etcd"))]
 mod lapse;
 mod lookup;
+mod operator;
 mod quota;
 mod scene;
 
