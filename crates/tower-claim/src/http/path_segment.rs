@@ -194,6 +194,8 @@ mod tests {
             "/a{b}",
             "/*room",
             "/{_}",
+            "/:tenant/{room}",
+            "/{room}/*rest",
         ] {
             let error = path_segment(template).err().expect(template).to_string();
             assert!(
