@@ -7,7 +7,7 @@
 mod busy;
 mod engines;
 #[cfg(feature = "grpc")]
-mod grpc;
+pub mod grpc;
 mod kept;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "etcd"))]
 mod lapse;

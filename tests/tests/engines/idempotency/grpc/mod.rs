@@ -1,6 +1,9 @@
 //! gRPC by tonic, and plain HTTP with tower's `Retry`: the layer in a server, the client's layer before it.
 
 mod calls;
+mod comes_back;
+mod hooks;
+mod over_the_cap;
 mod retries;
 
 use std::convert::Infallible;
@@ -22,12 +25,17 @@ use tower_idempotency::{IdempotencyBuilder, IdempotencyLayer, LogicalCall, Reque
 
 use super::scene::{Engine, Shop, in_time};
 
-const ORDER: &str = "/shop.Shop/Order";
+pub const ORDER: &str = "/shop.Shop/Order";
 const WATCH: &str = "/shop.Shop/Watch";
+/// Of a long answer.
+const LONG: usize = 200;
+/// Answers more than is kept, and then how it went.
+const PRINT: &str = "/shop.Shop/Print";
+const PRINTED: usize = 2 << 20;
 
 /// Messages as they are: no code is generated.
 #[derive(Debug, Clone, Copy, Default)]
-struct Plain;
+pub struct Plain;
 
 impl Codec for Plain {
     type Encode = Bytes;
@@ -63,6 +71,18 @@ impl Decoder for Plain {
     }
 }
 
+/// Why an order was refused: it is there already.
+#[derive(Debug)]
+struct Taken;
+
+impl std::error::Error for Taken {}
+
+impl std::fmt::Display for Taken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the order is there already")
+    }
+}
+
 /// The shop by gRPC.
 async fn grpc<B>(shop: Shop, request: Request<B>) -> Response<tonic::body::Body>
 where
@@ -94,6 +114,22 @@ where
         });
         return server.server_streaming(watch, request).await;
     }
+    if request.uri().path() == PRINT {
+        let print = tower::service_fn(move |request: tonic::Request<Bytes>| {
+            shop.begin();
+            let fails = request
+                .metadata()
+                .get("x-do")
+                .is_some_and(|does| does == "fail");
+            let mut messages = vec![Ok(Bytes::from(vec![b'x'; PRINTED]))];
+            if fails {
+                messages.push(Err(Status::unavailable("come again")));
+            }
+            let messages = futures_util::stream::iter(messages);
+            std::future::ready(Ok::<_, Status>(tonic::Response::new(messages)))
+        });
+        return server.server_streaming(print, request).await;
+    }
     let order = tower::service_fn(move |request: tonic::Request<Bytes>| {
         let shop = shop.clone();
         async move {
@@ -104,9 +140,18 @@ where
                 "wait" => shop.pass().await,
                 "refuse" => return Err(Status::failed_precondition(format!("no coffee {n}"))),
                 "fail" => return Err(Status::unavailable("come again")),
+                "taken" => {
+                    let mut status = Status::internal("the database refused the order");
+                    status.set_source(Arc::new(Taken));
+                    return Err(status);
+                }
                 _ => {}
             }
-            let mut response = tonic::Response::new(Bytes::from(format!("order {n}")));
+            let mut answer = format!("order {n}");
+            if does == "long" {
+                answer.push_str(&".".repeat(LONG));
+            }
+            let mut response = tonic::Response::new(Bytes::from(answer));
             let value = n.to_string().parse().expect("digits");
             response.metadata_mut().insert("x-order", value);
             Ok(response)
@@ -169,7 +214,7 @@ impl Server {
     }
 }
 
-async fn serve<S, B>(service: S, http2: bool) -> SocketAddr
+pub async fn serve<S, B>(service: S, http2: bool) -> SocketAddr
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>
         + Clone
@@ -200,14 +245,14 @@ where
 }
 
 /// A call in the words of a client of tonic's.
-struct Call {
-    key: Option<&'static str>,
-    call: Option<LogicalCall>,
-    does: &'static str,
-    body: &'static str,
+pub struct Call {
+    pub key: Option<&'static str>,
+    pub call: Option<LogicalCall>,
+    pub does: &'static str,
+    pub body: &'static str,
 }
 
-const CALL: Call = Call {
+pub const CALL: Call = Call {
     key: None,
     call: None,
     does: "",
@@ -228,7 +273,7 @@ impl Call {
         request
     }
 
-    async fn over<S, R>(self, service: S) -> Result<tonic::Response<Bytes>, Status>
+    pub async fn over<S, R>(self, service: S) -> Result<tonic::Response<Bytes>, Status>
     where
         S: Service<Request<tonic::body::Body>, Response = Response<R>>,
         S::Error: Into<tower_idempotency::BoxError>,
@@ -246,7 +291,7 @@ impl Call {
     }
 }
 
-fn is_replay(metadata: &tonic::metadata::MetadataMap) -> bool {
+pub fn is_replay(metadata: &tonic::metadata::MetadataMap) -> bool {
     metadata.contains_key("idempotent-replayed")
 }
 
@@ -254,4 +299,12 @@ async fn two<E: Engine>(place: &E, shop: &Shop) -> [Channel; 2] {
     let one = Server::start(place, shop, |builder| builder).await;
     let other = Server::start(place, shop, |builder| builder).await;
     [one.channel().await, other.channel().await]
+}
+
+/// A message as it is sent.
+pub fn framed(message: &[u8]) -> Bytes {
+    let mut frame = vec![0];
+    frame.put_u32(u32::try_from(message.len()).expect("a short message"));
+    frame.extend_from_slice(message);
+    frame.into()
 }
