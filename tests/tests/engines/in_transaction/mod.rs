@@ -5,6 +5,8 @@ mod by_tokio_postgres;
 mod crash;
 mod ended;
 mod existing;
+#[cfg(feature = "grpc")]
+mod grpc;
 mod here;
 mod inside;
 mod laws;
