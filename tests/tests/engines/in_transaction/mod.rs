@@ -12,6 +12,7 @@ mod inside;
 mod laws;
 mod recovered;
 mod repeats;
+mod streams;
 mod victim;
 
 use std::sync::OnceLock;
