@@ -13,7 +13,7 @@ use http::{Request, Response};
 use http_body::Body;
 use tokio::sync::oneshot;
 use tower_claim::transaction::TransactionSlot;
-use tower_claim::{Code, CutShort, Key, Refusal};
+use tower_claim::{Code, CutShort, Key, LapsePolicy, Refusal, Renewal};
 use tower_service::Service;
 
 use crate::admit::Admitted;
@@ -48,18 +48,25 @@ impl<S: Clone> Inner<S> {
         }
     }
 
+    /// The service, polled ready: where its place was given back, it is waited for anew.
+    async fn ready<Q>(self) -> Result<S, S::Error>
+    where
+        S: Service<Q>,
+    {
+        match self {
+            Self::Ready(service) => Ok(service),
+            Self::Idle(mut service) => {
+                poll_fn(|cx| service.poll_ready(cx)).await?;
+                Ok(service)
+            }
+        }
+    }
+
     pub(crate) async fn call<Q>(self, request: Q) -> Result<S::Response, S::Error>
     where
         S: Service<Q>,
     {
-        let mut service = match self {
-            Self::Ready(service) => service,
-            Self::Idle(mut service) => {
-                poll_fn(|cx| service.poll_ready(cx)).await?;
-                service
-            }
-        };
-        service.call(request).await
+        self.ready().await?.call(request).await
     }
 }
 
@@ -263,24 +270,34 @@ async fn execute<S, B, R>(
     R: Body<Data = Bytes> + Send + 'static,
     R::Error: Into<BoxError> + Send + 'static,
 {
-    if let Some(lapsed) = lapsed
-        && let Some(reply) = reconcile::ask(&open, lapsed).await
-    {
-        let reply = match reply {
-            Reply::Refuse(_) => reply,
-            // No answer for a body that nobody has looked at.
-            known => match verify(request.into_body()).await {
-                Ok(()) => known,
-                Err(refusal) => open.shared.refused(refusal).into(),
-            },
-        };
-        let _ = answer.send(Ok(open.responder.respond(reply)));
-        return;
+    let instead = match lapsed {
+        Some(lapsed) => reconcile::ask(&open, lapsed).await,
+        None => None,
+    };
+    if let Some(reply) = instead {
+        return answer_instead(&open, reply, request, answer).await;
     }
-    open.begins();
-    // The call itself may panic, too, not only its future: hence the async block.
-    let called = async move { inner.call(request).await };
-    match AssertUnwindSafe(called).catch_unwind().await {
+    let called = match ready_in_time(&open, inner).await {
+        Some(Ok(Ok(mut service))) => {
+            open.begins();
+            // The call itself may panic, too, not only its future: hence the async block.
+            let called = async move { service.call(request).await };
+            AssertUnwindSafe(called).catch_unwind().await
+        }
+        Some(Ok(Err(error))) => Ok(Err(error)),
+        Some(Err(panic)) => Err(panic),
+        None => {
+            open.release().await;
+            // First: what of another's answer may be told can depend on what the body turns out to be.
+            let reply = match verify(request.into_body()).await {
+                Ok(()) => open.after_loss().await,
+                Err(refusal) => open.shared.refused(refusal).into(),
+            };
+            let _ = answer.send(Ok(open.responder.respond(reply)));
+            return;
+        }
+    };
+    match called {
         Ok(Ok(response)) => settle(open, response, answer).await,
         Ok(Err(error)) => {
             open.release().await;
@@ -292,4 +309,57 @@ async fn execute<S, B, R>(
             let _ = answer.send(Ok(open.responder.respond(refusal)));
         }
     }
+}
+
+/// The service inside, when it has a place for this run; `None` where the claim ended before: another may have run
+/// meanwhile, or run now.
+async fn ready_in_time<S, Q>(
+    open: &OpenRun,
+    inner: Inner<S>,
+) -> Option<std::thread::Result<Result<S, S::Error>>>
+where
+    S: Service<Q> + Clone,
+{
+    let ready = AssertUnwindSafe(inner.ready()).catch_unwind();
+    let ready = tokio::select! {
+        biased;
+        ready = ready => ready,
+        // Made when there is no place at once.
+        _ = async { open.run.lost().await } => return None,
+        () = lapses_unseen(&open.shared) => return None,
+    };
+    // Between two looks at the clock, too: a paused process wakes up right here.
+    open.run.check().is_ok().then_some(ready)
+}
+
+/// Where nobody may take over, its owner is not told of a lapse: it may work on. But a run that has not begun must not
+/// leave an unknown outcome. Renewed, it stands as long as it is waited for; else half a lease is waited.
+async fn lapses_unseen(shared: &Shared) {
+    let (terms, clock) = (&shared.terms, shared.clock());
+    if terms.renewal() != Renewal::Off || terms.settings().on_lapse != LapsePolicy::Hold {
+        return std::future::pending().await;
+    }
+    clock.sleep_until(clock.now() + terms.lease() / 2).await;
+}
+
+/// Nothing runs: what is told of the work by what others know.
+async fn answer_instead<B, R, E>(
+    open: &OpenRun,
+    reply: Reply,
+    request: Request<RequestBody<B>>,
+    answer: oneshot::Sender<Answer<R, E>>,
+) where
+    B: Body<Data = Bytes>,
+    B::Error: Into<Box<dyn StdError + Send + Sync>>,
+    R: Body<Data = Bytes>,
+{
+    let reply = match reply {
+        Reply::Refuse(_) => reply,
+        // No answer for a body that nobody has looked at.
+        known => match verify(request.into_body()).await {
+            Ok(()) => known,
+            Err(refusal) => open.shared.refused(refusal).into(),
+        },
+    };
+    let _ = answer.send(Ok(open.responder.respond(reply)));
 }

@@ -31,6 +31,7 @@ mod payload;
 mod policy;
 mod purge;
 mod quota;
+mod readiness;
 mod reconcile;
 mod reconcile_by_hand;
 mod replay;
