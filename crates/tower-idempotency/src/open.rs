@@ -23,7 +23,7 @@ use crate::stage::Row;
 use crate::telemetry::RunName;
 
 /// A run whose claim is to be settled: finished with an outcome, or released without one. Dropped
-/// unsettled (its task was killed) it lapses, once its handler was called.
+/// unsettled (its task was killed) it lapses, once its handler was called, and where a run before it crashed.
 pub(crate) struct OpenRun {
     pub(crate) shared: Arc<Shared>,
     pub(crate) key: Key,
@@ -214,10 +214,13 @@ impl OpenRun {
         }
     }
 
-    /// A claim that is given back behind its mark is unknown.
+    /// A claim that is given back behind its mark is unknown. One that lapses has the record of the run that crashed:
+    /// counted until the next run takes over, which counts it anew.
     fn count_given_back(&self, seat: &Seat) {
         if self.run.would_be_unknown() {
             seat.stays(self.shared.unfinished_keep);
+        } else if self.run.must_lapse() {
+            seat.stays(self.shared.terms.lease());
         } else {
             seat.given_back();
         }
@@ -237,12 +240,15 @@ impl OpenRun {
                 .for_each(|seat| self.count_given_back(seat));
             return;
         };
-        if self.run.mark_is_in_doubt() {
-            self.withdraw(claim).await;
-            let keep = self.shared.terms.lease();
-            self.seat.iter().for_each(|seat| seat.stays(keep));
-        } else if self.run.must_lapse() {
+        // First: a record that is withdrawn, and then free, would tell nobody of the run that crashed. Where the mark is
+        // in the record all the same, the outcome is unknown.
+        if self.run.must_lapse() {
             claim.abandon();
+            self.seat
+                .iter()
+                .for_each(|seat| self.count_given_back(seat));
+        } else if self.run.mark_is_in_doubt() {
+            self.withdraw(claim).await;
             let keep = self.shared.terms.lease();
             self.seat.iter().for_each(|seat| seat.stays(keep));
         } else {
@@ -342,7 +348,7 @@ impl Drop for OpenRun {
         let Some(hold) = self.run.end() else {
             return;
         };
-        if self.begun {
+        if self.begun || self.run.must_lapse() {
             // Given back, the key would be free for a repeat that knows of nothing: the keeper, on a thread of its
             // own, outlives the runtime. A process that shuts down in the midst of a run must leave what a crash does.
             hold.abandon();

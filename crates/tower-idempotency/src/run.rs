@@ -198,7 +198,8 @@ impl IdempotentRun {
     /// engine may forget what it answered, or when the claim is [inside](crate::IdempotencyBuilder::claim_inside) a
     /// transaction, where a crash leaves no mark. The work must not begin then: answer with the error, and a repeat
     /// runs; where the mark may be in the record all the same, since the store's answer was lost, after one lease
-    /// (503 `store-unavailable` until then).
+    /// (503 `store-unavailable` until then). A run that [took over](Self::took_over) lapses instead, so that the crash
+    /// before it is not forgotten; with the mark in the record its outcome is unknown.
     ///
     /// # Cancellation
     ///
@@ -213,6 +214,8 @@ impl IdempotentRun {
             self.inner.marked.store(true, Ordering::Release);
             return Ok(());
         }
+        // A claim that is lost by its own clock sends nothing: there is no doubt then.
+        hold.check().map_err(NoPointOfNoReturn::Lost)?;
         // Before the call, which may be dropped at any time.
         self.inner.marks_in_doubt.fetch_add(1, Ordering::AcqRel);
         let marked = hold.point_of_no_return().await;

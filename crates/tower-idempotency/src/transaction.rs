@@ -62,6 +62,8 @@ impl OpenRun {
         let ending = match hold {
             Hold::Inside(inside) => Ending::Inside(inside.owner),
             Hold::Claim(claim) => match claim.begin_finish() {
+                // A run before this one crashed: its effects are not rolled back with the rows of this one.
+                Ok(finishing) if self.run.must_lapse() => Ending::Outside(finishing.or_lapse()),
                 Ok(finishing) => Ending::Outside(finishing),
                 Err(_) => {
                     self.shared.in_time(transaction.roll_back()).await;
@@ -87,19 +89,14 @@ impl OpenRun {
             }
             Some(Err(CommitError::CameSecond(error))) => {
                 self.was_not_committed(&*error);
-                let settled = match ending {
-                    Ending::Outside(_) => self.ask(ending).await,
-                    // The server has said so: nothing is left to be asked about.
-                    Ending::Inside(_) => self.rolled_back(),
-                };
-                match settled {
+                match self.is_over(ending).await {
                     Settled::RolledBack => Settled::CameSecond,
                     settled => settled,
                 }
             }
             Some(Err(CommitError::RolledBack(error))) => {
                 self.was_not_committed(&*error);
-                self.ask(ending).await
+                self.is_over(ending).await
             }
             Some(Err(CommitError::Ended)) => {
                 self.was_not_committed(&CommitError::Ended);
@@ -155,7 +152,16 @@ impl OpenRun {
         self.shared.counters.meter.not_committed(self.name(), error);
     }
 
-    /// The record tells. Where nothing was committed, the key is free when this has answered.
+    /// The server has said that nothing was committed. The key is free when this has answered, or lapses.
+    async fn is_over(&self, ending: Ending) -> Settled {
+        match ending {
+            Ending::Outside(_) if !self.run.must_lapse() => self.ask(ending).await,
+            // Nothing is left to be asked about, nor to be given back.
+            Ending::Outside(_) | Ending::Inside(_) => self.rolled_back(),
+        }
+    }
+
+    /// The record tells. Where nothing was committed, the key is free when this has answered, or lapses.
     async fn ask(&self, ending: Ending) -> Settled {
         let settled = match ending {
             Ending::Outside(finishing) => finishing.in_doubt().await.ok(),

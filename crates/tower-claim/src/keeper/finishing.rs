@@ -61,6 +61,8 @@ use crate::{Moment, StoreError};
 pub struct Finishing {
     hold: Arc<Hold>,
     keeper: Arc<Inner>,
+    /// What is not committed lapses.
+    or_lapse: bool,
     settled: bool,
 }
 
@@ -90,6 +92,7 @@ impl Claim {
         Ok(Finishing {
             hold: Arc::clone(self.hold()),
             keeper: Arc::clone(&self.grip.keeper),
+            or_lapse: false,
             settled: false,
         })
     }
@@ -119,6 +122,25 @@ impl Finishing {
         self.hold.owner()
     }
 
+    /// What is not committed lapses, as by [`Claim::abandon`], and is not given back: nothing is released, whatever
+    /// becomes of the transaction. For a claim that [took over](Claim::took_over): given back, its key would be free,
+    /// and who comes next would not know of the owner that crashed. Default: it is given back.
+    ///
+    /// [`in_doubt`](Self::in_doubt) only looks at the record then, and answers [`Settled::Unknown`] where it shows no
+    /// result within one lease.
+    ///
+    /// ```no_run
+    /// # fn example(claim: tower_claim::Claim) -> Result<(), tower_claim::StoreError> {
+    /// let finishing = claim.begin_finish()?;
+    /// let finishing = if claim.attempt() > 1 { finishing.or_lapse() } else { finishing };
+    /// # drop(finishing);
+    /// # Ok(()) }
+    /// ```
+    pub fn or_lapse(mut self) -> Self {
+        self.or_lapse = true;
+        self
+    }
+
     /// The transaction was committed with the finish in it. Nothing is sent.
     pub fn committed(mut self) {
         self.settled = true;
@@ -132,7 +154,7 @@ impl Finishing {
 
     /// Asks the store what became of a transaction whose commit was not answered. It does so by a release:
     /// one that is answered has seen the end of the transaction, so what it says is final. A rolled back
-    /// claim is given back by it.
+    /// claim is given back by it, unless it is [to lapse](Self::or_lapse).
     ///
     /// Takes as long as the transaction stays open, one lease at most.
     ///
@@ -146,6 +168,9 @@ impl Finishing {
     pub async fn in_doubt(mut self) -> Result<Settled, StoreError> {
         let (clock, timing) = (&*self.keeper.clock, self.hold.timing);
         let until = clock.now() + timing.lease;
+        if self.or_lapse {
+            return self.look(until).await;
+        }
         self.hold.no_beat_under_way(clock).await;
         let Owner { key, nonce, token } = self.owner();
         let request = ReleaseRequest {
@@ -204,7 +229,7 @@ impl From<&Finishing> for Owner {
 
 impl Drop for Finishing {
     fn drop(&mut self) {
-        if !self.settled {
+        if !self.settled && !self.or_lapse {
             let job = Job::Release(Arc::clone(&self.hold));
             self.keeper.desk.leave(job);
         }

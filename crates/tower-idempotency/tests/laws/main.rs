@@ -9,6 +9,7 @@ mod client;
 mod compression;
 mod cors;
 mod counted;
+mod crash_stays;
 mod derived;
 #[cfg(all(feature = "tracing", feature = "aead"))]
 mod events;

@@ -139,3 +139,92 @@ fn a_run_that_goes_down_with_its_runtime_leaves_no_transaction_open() {
     assert!(open.upgrade().is_none(), "rolled back");
     drop(left_behind);
 }
+
+/// How a transaction ends that is not committed, or not seen to be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fails {
+    RolledBack,
+    CameSecond,
+    /// Rolled back; nobody is told.
+    InDoubt,
+    /// Committed; nobody is told.
+    Committed,
+    /// No answer within a lease.
+    Silent,
+}
+
+struct Failing {
+    store: Arc<MemoryStore>,
+    fails: Fails,
+}
+
+impl OpenTransaction for Failing {
+    fn commit_with(
+        self: Box<Self>,
+        finish: FinishRequest,
+    ) -> BoxFuture<'static, Result<(), CommitError>> {
+        Box::pin(async move {
+            match self.fails {
+                Fails::RolledBack => Err(CommitError::RolledBack("a constraint".into())),
+                Fails::CameSecond => Err(CommitError::CameSecond("could not serialize".into())),
+                Fails::InDoubt => Err(CommitError::InDoubt("the connection is gone".into())),
+                Fails::Committed => {
+                    let _ = self.store.finish(finish).await;
+                    Err(CommitError::InDoubt("the connection is gone".into()))
+                }
+                Fails::Silent => std::future::pending().await,
+            }
+        })
+    }
+
+    fn roll_back(self: Box<Self>) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// The rows of this run are gone; those of the one that crashed may be there.
+#[tokio::test(start_paused = true)]
+async fn a_commit_that_fails_is_no_reason_to_forget_a_crash() {
+    for (fails, code) in [
+        (Fails::RolledBack, Some((503, "store-unavailable"))),
+        (Fails::CameSecond, Some((409, "in-progress"))),
+        (Fails::InDoubt, Some((409, "outcome-unknown"))),
+        (Fails::Silent, Some((409, "outcome-unknown"))),
+        (Fails::Committed, None),
+    ] {
+        let app = App::new();
+        let crashing = app.builder().lease(ms(200)).renewal(Renewal::Off).build();
+        let crashing = app.under(&crashing.unwrap());
+        let ask = post("/orders").key("k");
+        let slow = ask.clone().flags("delay=100000000");
+        tokio::spawn(async move { slow.send(&crashing).await });
+        tokio::time::sleep(ms(300)).await;
+
+        let layer = app.builder().lease(ms(200)).build().unwrap();
+        let store = Arc::clone(app.store.inner());
+        let handler = tower::service_fn(move |request: Request<RequestBody<Body>>| {
+            let slot = request.extensions().get::<TransactionSlot>().unwrap();
+            let store = Arc::clone(&store);
+            drop(slot.lend(Failing { store, fails }).unwrap());
+            std::future::ready(Ok::<_, io::Error>(Response::new(body_of("ordered"))))
+        });
+        let service = layer.layer(BoxCloneSyncService::new(handler));
+        let asked = tokio::time::Instant::now();
+        let told = ask.send(&service).await;
+        let Some((status, code)) = code else {
+            told.assert_fresh(200);
+            assert!(asked.elapsed() < ms(200), "it is seen at once");
+            ask.send(&service).await.assert_replay_of(&told);
+            continue;
+        };
+        told.assert_refused(status, code);
+        tokio::time::sleep(ms(1000)).await;
+        let other = ask.clone().body("another payload").send(&service).await;
+        other.assert_refused(422, "key-reused");
+        let told = app.builder().tell_status().build().unwrap();
+        let next = ask.send(&app.under(&told)).await;
+        next.assert_fresh(201);
+        let status = &next.headers["idempotency-status"];
+        assert_eq!(status, "taken-over", "{fails:?}");
+    }
+}

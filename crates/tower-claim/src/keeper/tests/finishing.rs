@@ -268,6 +268,40 @@ async fn in_doubt_answers_when_the_transaction_is_over() {
     }
 }
 
+/// The next owner is told of this one, as this one was of the one before.
+#[tokio::test(start_paused = true)]
+async fn what_is_to_lapse_is_not_given_back() {
+    for (commits, asks) in [(true, true), (true, false), (false, true), (false, false)] {
+        let bank = Bank::open();
+        let held = claim(&bank.keeper, "a").await;
+        let finishing = held.begin_finish().unwrap().or_lapse();
+        let (tx, _) = bank.begin(finishing.owner()).await;
+        if commits {
+            tx.commit().await;
+        } else {
+            drop(tx);
+        }
+        let (settled_as, state) = if commits {
+            (Settled::Committed, State::Done)
+        } else {
+            (Settled::Unknown, State::Held)
+        };
+        if asks {
+            assert_eq!(finishing.in_doubt().await.unwrap(), settled_as);
+        } else {
+            drop(finishing);
+        }
+        drop(held);
+        settled(&bank.keeper).await;
+        assert_eq!(bank.state().await, state);
+        if !commits {
+            tokio::time::sleep(LEASE).await;
+            let next = claim(&bank.keeper, "a").await;
+            assert!(next.took_over().is_some(), "asks: {asks}");
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn in_doubt_does_not_wait_for_ever() {
     let bank = Bank::open();
