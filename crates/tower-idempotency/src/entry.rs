@@ -3,6 +3,7 @@
 use std::fmt;
 use std::iter;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::request::Parts;
 use tower_claim::http::{BusinessKey, Gate, InvalidKey, KeySource, Mode, original_uri};
@@ -65,8 +66,16 @@ pub(crate) struct Guarded {
     pub(crate) business_key: BusinessKey,
     /// Where tenants have quotas.
     pub(crate) tenant: Option<Tenant>,
-    /// The key it had a moment ago, when the last window ended: it counts while there is a record of it.
-    pub(crate) before: Option<(Key, BusinessKey)>,
+    /// Where the last window ended a moment ago.
+    pub(crate) last: Option<LastWindow>,
+}
+
+/// The key that a request had in the last window: it counts while there is a record of it that is near enough.
+pub(crate) struct LastWindow {
+    pub(crate) key: Key,
+    pub(crate) business_key: BusinessKey,
+    /// Near enough is what ended less than this ago.
+    pub(crate) ended_within: Duration,
 }
 
 impl Ticket {
@@ -82,8 +91,8 @@ impl Ticket {
 
 impl Guarded {
     fn business_keys(&self) -> impl Iterator<Item = &BusinessKey> {
-        let before = self.before.as_ref().map(|(_, key)| key);
-        iter::once(&self.business_key).chain(before)
+        let last = self.last.as_ref().map(|last| &last.business_key);
+        iter::once(&self.business_key).chain(last)
     }
 
     fn of(business_key: BusinessKey, scoped: Scoped) -> Self {
@@ -91,7 +100,7 @@ impl Guarded {
             key: business_key.add_to(scoped.key).build(),
             business_key,
             tenant: scoped.tenant,
-            before: None,
+            last: None,
         }
     }
 }

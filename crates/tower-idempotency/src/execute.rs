@@ -130,7 +130,7 @@ where
         Ok(print) => print,
         Err(refusal) => return refuse(shared.refused(refusal), key),
     };
-    let entry = match shared.in_its_window(entry).await {
+    let entry = match shared.in_its_window(entry, print).await {
         Ok(entry) => entry,
         Err(reply) => {
             row.rejected();

@@ -8,10 +8,10 @@ use tokio::sync::Semaphore;
 use tower_claim::http::{KeySource, KeySyntax};
 use tower_claim::{ConfigError, Keeper, LapsePolicy, Namespace, Terms};
 
-use super::{HEADER, IdempotencyBuilder};
+use super::{DAY, HEADER, IdempotencyBuilder};
 use crate::admit::OnBusy;
 use crate::counts::Counters;
-use crate::derived::Derived;
+use crate::derived::{Derived, Window};
 use crate::entry::Source;
 use crate::fingerprint::{BodyRules, Bound, Secret};
 use crate::inside::{ClaimInside, Here};
@@ -78,7 +78,8 @@ impl IdempotencyBuilder {
             OnBusy::Wait(limit) => limit,
             OnBusy::Reject => Duration::MAX,
         };
-        refuse_zero("retention", self.retention.is_zero(), "use 24 hours")?;
+        let retention = self.kept_for();
+        refuse_zero("retention", retention.is_zero(), "use 24 hours")?;
         refuse_zero("on_busy", wait.is_zero(), "use OnBusy::Reject")?;
         refuse_zero("max_waiters", self.waits.in_all == 0, "use OnBusy::Reject")?;
         refuse_zero(
@@ -145,6 +146,13 @@ impl IdempotencyBuilder {
         self.assemble(Keeper::new(store), terms, None, None, meter)
     }
 
+    /// How long an outcome is kept: as it was set, else for a day, and while its window counts.
+    fn kept_for(&self) -> Duration {
+        let counts_for = self.window.map(Window::counts_for);
+        let by_default = DAY.max(counts_for.unwrap_or_default());
+        self.retention.unwrap_or(by_default)
+    }
+
     fn meter(&self) -> Meter {
         let name = self.name.as_deref();
         Meter::of(&Arc::from(name.unwrap_or(self.entry.namespace.as_str())))
@@ -206,6 +214,14 @@ impl IdempotencyBuilder {
             Some(window) if window.overlap >= window.length => {
                 wrong("key_window", "use an overlap shorter than the window")
             }
+            Some(window) if self.kept_for() < window.counts_for() => Err(ConfigError::new(
+                "retention",
+                format!(
+                    "an answer would be forgotten within its `key_window`, and the same intent run again: use {} \
+                     seconds at least, the window and its overlap, or leave `retention` out",
+                    window.counts_for().as_secs_f64().ceil()
+                ),
+            )),
             _ => Ok(()),
         }
     }
@@ -253,6 +269,7 @@ impl IdempotencyBuilder {
         policy_link: Option<PolicyLink>,
         meter: Meter,
     ) -> IdempotencyLayer {
+        let retention = self.kept_for();
         let order = Order::new(self.entry.scope.is_none() && !self.one_tenant);
         let mut entry = self.entry;
         entry.gate = entry.gate.or_methods(METHODS);
@@ -293,7 +310,7 @@ impl IdempotencyBuilder {
             on_busy: self.on_busy,
             on_store_down: self.on_store_down,
             followers,
-            retention: self.retention,
+            retention,
             unfinished_keep: self.unfinished_keep,
             quotas,
             max_request_body: self.max_request_body,

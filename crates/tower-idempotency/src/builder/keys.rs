@@ -104,7 +104,10 @@ impl IdempotencyBuilder {
     /// Makes the window of time part of a key that is [derived](Self::derived_from): time is cut into windows
     /// of this length, counted from 1970 in UTC, and the same fields are another intent in the next one. For
     /// `overlap` after a window has begun, a record of the last one goes on to count, so that a repeat at the
-    /// border is a repeat. Default: no windows.
+    /// border is a repeat: of one that ended less than `overlap` before the window did, or runs, and with the same
+    /// payload. Default: no windows.
+    ///
+    /// Answers are [kept](Self::retention) for `length` and `overlap` together at least.
     ///
     /// Goes by the wall clock of this machine. Two first requests that meet the border at the same moment may
     /// both run: what must not happen twice needs its unique index.

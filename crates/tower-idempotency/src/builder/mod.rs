@@ -87,7 +87,8 @@ pub struct IdempotencyBuilder {
     on_lapse: LapsePolicy,
     unfinished_keep: Duration,
     trust_forgetful_store: bool,
-    retention: Duration,
+    /// As it was set.
+    retention: Option<Duration>,
     quota: Limits,
     on_busy: OnBusy,
     on_store_down: OnStoreDown,
@@ -147,7 +148,7 @@ impl IdempotencyBuilder {
             on_lapse: LapsePolicy::TakeOver,
             unfinished_keep: DAY,
             trust_forgetful_store: false,
-            retention: DAY,
+            retention: None,
             quota: Limits::NONE,
             on_busy: OnBusy::Reject,
             on_store_down: OnStoreDown::Refuse,
@@ -244,9 +245,11 @@ impl IdempotencyBuilder {
         self
     }
 
-    /// How long an outcome is kept and replayed. Default: 24 hours. May be shorter than the lease.
+    /// How long an outcome is kept and replayed. Default: 24 hours; with a [key window](Self::key_window) that is longer
+    /// with its overlap, as long as both. May be shorter than the lease, not than these two: the key would be forgotten
+    /// while it still means the same.
     pub fn retention(mut self, retention: Duration) -> Self {
-        self.retention = retention;
+        self.retention = Some(retention);
         self
     }
 

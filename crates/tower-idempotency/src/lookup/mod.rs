@@ -221,11 +221,10 @@ impl Inner {
         let shared = &self.shared;
         let asked = shared.entry.asked(source, parts, shared.clock());
         let entry = asked.map_err(|refusal| shared.refused(refusal))?;
-        let before = entry.before.as_ref().map(|(key, _)| *key);
-        if let Some(before) = before {
-            let taken = shared.taken(before).await;
-            if taken.map_err(|error| shared.store_refusal(&error))? {
-                return Ok(before);
+        if let Some(last) = &entry.last {
+            let counts = shared.still_counts(last, None).await;
+            if counts.map_err(|error| shared.store_refusal(&error))? {
+                return Ok(last.key);
             }
         }
         Ok(entry.key)

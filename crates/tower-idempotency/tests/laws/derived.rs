@@ -143,7 +143,7 @@ async fn the_next_window_is_another_intent_and_the_last_one_counts_for_its_overl
     let layer = by_month(&app).key_window(hour, minute).build().unwrap();
     let service = app.under(&layer);
     let ask = form("/rooms/7/invoices", "month=3");
-    after_the_border(&app, hour, minute * 58).await;
+    after_the_border(&app, hour, minute * 119 / 2).await;
     let first = ask.send(&service).await;
     first.assert_fresh(201);
     ask.send(&service).await.assert_replay_of(&first);
@@ -158,6 +158,95 @@ async fn the_next_window_is_another_intent_and_the_last_one_counts_for_its_overl
     ask.send(&service).await.assert_fresh(201);
     other.send(&service).await.assert_replay_of(&other_first);
     assert_eq!(app.effects(), 3);
+}
+
+/// A job of each day: yesterday's answer is not today's.
+#[tokio::test(start_paused = true)]
+async fn in_an_overlap_only_what_was_near_the_border_counts() {
+    let (day, minute) = (ms(86_400_000), ms(60_000));
+    let app = App::new();
+    let layer = by_month(&app).key_window(day, minute);
+    let layer = layer.build().unwrap();
+    let service = app.under(&layer);
+    let job = form("/rooms/7/invoices", "month=3");
+    let fails = job.clone().flags("status=503");
+    after_the_border(&app, day, ms(5_000)).await;
+    let first = job.send(&service).await;
+    first.assert_fresh(201);
+    after_the_border(&app, day, ms(3_000)).await;
+    fails.send(&service).await.assert_fresh(503);
+    job.send(&service).await.assert_fresh(201);
+
+    // What began long before the border, and ended just before it; and what still runs.
+    let ended = form("/rooms/8/invoices", "month=3");
+    let long = ended.clone().flags("delay=300000");
+    let running = form("/rooms/9/invoices", "month=3");
+    let longer = running.clone().flags("delay=600000");
+    after_the_border(&app, day, day - ms(330_000)).await;
+    let (begun, service_) = (longer.clone(), service.clone());
+    let begun = tokio::spawn(async move { begun.send(&service_).await });
+    let ended_first = long.send(&service).await;
+    ended_first.assert_fresh(201);
+    after_the_border(&app, day, ms(20_000)).await;
+    let again = ended.send(&service).await;
+    again.assert_replay_of(&ended_first);
+    let busy = running.send(&service).await;
+    busy.assert_refused(409, "in-progress");
+    begun.await.unwrap().assert_fresh(201);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_payload_is_not_of_the_last_window() {
+    let (day, minute) = (ms(86_400_000), ms(60_000));
+    let app = App::new();
+    let fields = RequestFields::new().form("month");
+    let layer = app.builder().derived_from(fields).key_window(day, minute);
+    let service = app.under(&layer.build().unwrap());
+    let ask = |body| form("/invoices", body);
+    after_the_border(&app, day, day - ms(10_000)).await;
+    let last = ask("month=3&sum=1").send(&service).await;
+    last.assert_fresh(201);
+    tokio::time::sleep(ms(20_000)).await;
+    ask("month=3&sum=2").send(&service).await.assert_fresh(201);
+    ask("month=3&sum=1")
+        .send(&service)
+        .await
+        .assert_replay_of(&last);
+}
+
+/// A record that is forgotten within its window would let the same intent run again.
+#[tokio::test(start_paused = true)]
+async fn an_answer_is_kept_for_its_window_and_the_overlap() {
+    let (day, minute) = (ms(86_400_000), ms(60_000));
+    let app = App::new();
+    let refused = by_month(&app)
+        .key_window(day * 30, minute)
+        .retention(day * 30);
+    let refused = refused.build().unwrap_err();
+    assert_eq!(refused.setting(), "retention");
+    assert!(refused.to_string().contains("2592060"), "{refused}");
+
+    for builder in [
+        by_month(&app).key_window(day * 30, minute),
+        by_month(&app)
+            .key_window(day * 30, minute)
+            .retention(day * 30 + minute),
+    ] {
+        let layer = builder.build().unwrap();
+        let policy = layer.policy().to_json();
+        assert!(policy.contains("\"retention_seconds\":2592060"), "{policy}");
+        let service = app.under(&layer);
+        after_the_border(&app, day * 30, day).await;
+        let first = form("/rooms/7/invoices", "month=3");
+        let kept = first.send(&service).await;
+        kept.assert_fresh(201);
+        tokio::time::sleep(day * 2).await;
+        first.send(&service).await.assert_replay_of(&kept);
+        // A shorter window leaves the retention what it was.
+        let layer = by_month(&app).key_window(ms(3_600_000), minute);
+        let policy = layer.build().unwrap().policy().to_json();
+        assert!(policy.contains("\"retention_seconds\":86400"), "{policy}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
