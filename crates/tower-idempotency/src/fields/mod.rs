@@ -127,7 +127,8 @@ impl RequestFields {
     }
 
     /// A text, a number or a truth value in a JSON body, by its pointer (RFC 6901): `/order/number`. It is
-    /// named by its pointer. `null` is absent; an object or a list is malformed. Feature `json`.
+    /// named by its pointer. `null` is absent; an object or a list is malformed, and a number that no double is
+    /// (`1.000000000000000001`), which other readers would take for its neighbour. Feature `json`.
     #[cfg(feature = "json")]
     #[must_use]
     pub fn json(self, pointer: impl Into<Cow<'static, str>>) -> Self {
@@ -137,8 +138,8 @@ impl RequestFields {
 
     /// A field of a protobuf message, by the numbers that lead to it: `[3]` is field 3, `[3, 1]` is field 1 of
     /// the message in field 3. Text, bytes and integers can be read, also behind the five bytes that gRPC puts
-    /// before a message; a compressed message is malformed. A field that has its default value is not sent
-    /// (proto3), and so is absent.
+    /// before a message; a compressed message is malformed, and so is a field that is there twice (`repeated`). A field
+    /// that has its default value is not sent (proto3), and so is absent. An integer counts by its decimal digits.
     ///
     /// It reads the wire format as it is, and needs no schema.
     ///
@@ -290,7 +291,9 @@ fn json_field(document: &Node, pointer: &str) -> Result<Option<String>, InvalidK
         Some(Node::Unsigned(number)) => Ok(Some(number.to_string())),
         Some(Node::Signed(number)) => Ok(Some(number.to_string())),
         Some(float @ Node::Float(number)) if !float.was_rounded() => Ok(Some(number.to_string())),
-        Some(Node::Float(_) | Node::List(_) | Node::Object(_)) => Err(InvalidKey::Unreadable),
+        Some(Node::Float(_) | Node::Rounded | Node::List(_) | Node::Object(_)) => {
+            Err(InvalidKey::Unreadable)
+        }
     }
 }
 
@@ -380,6 +383,7 @@ mod tests {
             // Too large to be told from its neighbours.
             r#"{"order": {"number": 18446744073709551616}}"#,
             r#"{"paid": 90071992547409931.1}"#,
+            r#"{"paid": 1.000000000000000001}"#,
         ] {
             assert_eq!(
                 read(&fields, "/", malformed),

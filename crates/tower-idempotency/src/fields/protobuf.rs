@@ -29,23 +29,29 @@ enum Value<'a> {
     Bytes(&'a [u8]),
 }
 
+/// Begins what stands for bytes that are no text, and a text that begins with it itself: no two of them meet.
+const TAG: char = '\0';
+
 impl Value<'_> {
-    /// Bytes that are no text are written in hex.
+    /// A number is its decimal digits, as in JSON; bytes that are no text are written in hex, behind a tag.
     fn into_text(self) -> String {
-        match self {
-            Value::Number(number) => number.to_string(),
-            Value::Bytes(bytes) => match std::str::from_utf8(bytes) {
-                Ok(text) => text.to_owned(),
-                Err(_) => bytes.iter().fold(String::new(), |mut hex, byte| {
-                    let _ = write!(hex, "{byte:02x}");
-                    hex
-                }),
-            },
+        let bytes = match self {
+            Value::Number(number) => return number.to_string(),
+            Value::Bytes(bytes) => bytes,
+        };
+        match std::str::from_utf8(bytes) {
+            Ok(text) if text.starts_with(TAG) => format!("{TAG}t{text}"),
+            Ok(text) => text.to_owned(),
+            Err(_) => bytes.iter().fold(format!("{TAG}x"), |mut hex, byte| {
+                let _ = write!(hex, "{byte:02x}");
+                hex
+            }),
         }
     }
 }
 
-/// The last one wins, as the format demands: of a scalar, and of the parts of a message.
+/// The parts of a message are one message. But a value that is there twice is a list, or one of which readers may take
+/// either: no name of an intent.
 fn find<'a>(message: &'a [u8], path: &[u32]) -> Result<Option<Value<'a>>, InvalidKey> {
     let Some((&wanted, deeper)) = path.split_first() else {
         return Ok(None);
@@ -57,11 +63,15 @@ fn find<'a>(message: &'a [u8], path: &[u32]) -> Result<Option<Value<'a>>, Invali
         if number != u64::from(wanted) {
             continue;
         }
-        match value {
-            value if deeper.is_empty() => found = Some(value),
-            Value::Bytes(inner) => found = find(inner, deeper)?.or(found),
+        let value = match value {
+            value if deeper.is_empty() => Some(value),
+            Value::Bytes(inner) => find(inner, deeper)?,
             Value::Number(_) => return Err(InvalidKey::Unreadable),
+        };
+        if found.is_some() && value.is_some() {
+            return Err(InvalidKey::Repeated);
         }
+        found = found.or(value);
     }
     Ok(found)
 }
@@ -126,7 +136,7 @@ mod tests {
             (&[2], "300"),
             (&[3, 1], "x"),
             (&[3, 2], "7"),
-            (&[4], "ff00"),
+            (&[4], "\0xff00"),
         ] {
             assert_eq!(
                 read(MESSAGE, path).unwrap().as_deref(),
@@ -140,11 +150,34 @@ mod tests {
     }
 
     #[test]
-    fn the_last_one_wins() {
-        let twice = [MESSAGE, b"\x0a\x03bob\x1a\x02\x10\x08"].concat();
-        assert_eq!(read(&twice, &[1]).unwrap().as_deref(), Some("bob"));
-        assert_eq!(read(&twice, &[3, 2]).unwrap().as_deref(), Some("8"));
+    fn the_parts_of_a_message_are_one_and_what_is_there_twice_is_malformed() {
+        let twice = [MESSAGE, b"\x0a\x03ada\x1a\x02\x10\x08"].concat();
+        assert_eq!(read(&twice, &[1]), Err(InvalidKey::Repeated));
+        assert_eq!(read(&twice, &[3, 2]), Err(InvalidKey::Repeated));
         assert_eq!(read(&twice, &[3, 1]).unwrap().as_deref(), Some("x"));
+        assert_eq!(read(&twice, &[2]).unwrap().as_deref(), Some("300"));
+    }
+
+    #[test]
+    fn bytes_and_texts_never_meet() {
+        let values: [&[u8]; 6] = [
+            b"\xff\x00",
+            b"ff00",
+            b"\0xff00",
+            b"\0tff00",
+            b"\0t\0xff00",
+            b"\xff\x01",
+        ];
+        let read = |value: &[u8]| {
+            let length = u8::try_from(value.len()).unwrap();
+            let message = [&[0x0a, length], value].concat();
+            read(&message, &[1]).unwrap().unwrap()
+        };
+        for (i, a) in values.iter().enumerate() {
+            for b in &values[i + 1..] {
+                assert_ne!(read(a), read(b), "{a:?} and {b:?}");
+            }
+        }
     }
 
     #[test]

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
-use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::ser::{Error as _, Serialize, SerializeMap, SerializeSeq, Serializer};
 use serde_json_canonicalizer::to_vec;
+
+use super::literals::{Literals, is_written_back};
 
 /// The largest whole number up to which a double tells all whole numbers apart.
 const SAFE: u64 = (1 << 53) - 1;
@@ -14,7 +16,8 @@ const SAFE: u64 = (1 << 53) - 1;
 ///
 /// RFC 8785 takes every number for a double, and so would merge `1` and `1.0`, or two identifiers beyond 2^53. A
 /// document with such a number is written with all its numbers as texts. `None` for what is no JSON, names a
-/// member twice, or has a number that was rounded when it was read: then its bytes are what counts.
+/// member twice, or has a number that was rounded when it was read, such as `0.1000000000000000055`: then its bytes are
+/// what counts.
 pub(super) fn canonical(document: &[u8]) -> Option<Vec<u8>> {
     let node = Node::read(document)?;
     if node.any(&Node::was_rounded) {
@@ -36,6 +39,8 @@ pub(crate) enum Node {
     Unsigned(u64),
     Signed(i64),
     Float(f64),
+    /// A number that no double is: the nearest one stands for others, too.
+    Rounded,
     Text(String),
     List(Vec<Node>),
     Object(Vec<(String, Node)>),
@@ -44,7 +49,11 @@ pub(crate) enum Node {
 impl Node {
     /// `None` for what is no JSON, or names a member twice.
     pub(crate) fn read(document: &[u8]) -> Option<Self> {
-        serde_json::from_slice(document).ok()
+        let mut input = serde_json::Deserializer::from_slice(document);
+        let reader = Reader(&Literals::of(document));
+        let node = reader.deserialize(&mut input).ok()?;
+        input.end().ok()?;
+        Some(node)
     }
 
     /// What a JSON pointer (RFC 6901) points to.
@@ -74,9 +83,14 @@ impl Node {
         }
     }
 
-    /// A whole number beyond 64 bits arrives as a float that may stand for many.
+    /// A number that is not what its literal says, or a whole one beyond 64 bits: it arrives as a float that may stand
+    /// for many.
     pub(crate) fn was_rounded(&self) -> bool {
-        matches!(self, Self::Float(n) if n.fract() == 0.0 && n.abs() > SAFE as f64)
+        match self {
+            Self::Rounded => true,
+            Self::Float(n) => n.fract() == 0.0 && n.abs() > SAFE as f64,
+            _ => false,
+        }
     }
 
     fn is_merged_by_a_double(&self) -> bool {
@@ -89,15 +103,19 @@ impl Node {
     }
 }
 
-impl<'de> Deserialize<'de> for Node {
-    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        input.deserialize_any(Builder)
+/// Reads a document beside its number literals: a parser tells only what it has made of them.
+#[derive(Clone, Copy)]
+struct Reader<'a>(&'a Literals<'a>);
+
+impl<'de> DeserializeSeed<'de> for Reader<'_> {
+    type Value = Node;
+
+    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<Node, D::Error> {
+        input.deserialize_any(self)
     }
 }
 
-struct Builder;
-
-impl<'de> Visitor<'de> for Builder {
+impl<'de> Visitor<'de> for Reader<'_> {
     type Value = Node;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -113,15 +131,21 @@ impl<'de> Visitor<'de> for Builder {
     }
 
     fn visit_u64<E>(self, value: u64) -> Result<Node, E> {
+        self.0.next();
         Ok(Node::Unsigned(value))
     }
 
     fn visit_i64<E>(self, value: i64) -> Result<Node, E> {
+        self.0.next();
         Ok(Node::Signed(value))
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Node, E> {
-        Ok(Node::Float(value))
+        let literal = self.0.next().unwrap_or_default();
+        Ok(match is_written_back(literal, value) {
+            true => Node::Float(value),
+            false => Node::Rounded,
+        })
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Node, E> {
@@ -130,7 +154,7 @@ impl<'de> Visitor<'de> for Builder {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut input: A) -> Result<Node, A::Error> {
         let mut items = Vec::new();
-        while let Some(item) = input.next_element()? {
+        while let Some(item) = input.next_element_seed(self)? {
             items.push(item);
         }
         Ok(Node::List(items))
@@ -138,8 +162,8 @@ impl<'de> Visitor<'de> for Builder {
 
     fn visit_map<A: MapAccess<'de>>(self, mut input: A) -> Result<Node, A::Error> {
         let mut members: Vec<(String, Node)> = Vec::new();
-        while let Some(member) = input.next_entry()? {
-            members.push(member);
+        while let Some(name) = input.next_key()? {
+            members.push((name, input.next_value_seed(self)?));
         }
         members.sort_by(|a, b| a.0.cmp(&b.0));
         if members.windows(2).any(|two| two[0].0 == two[1].0) {
@@ -157,6 +181,7 @@ impl Serialize for Node {
             Self::Unsigned(value) => output.serialize_u64(*value),
             Self::Signed(value) => output.serialize_i64(*value),
             Self::Float(value) => output.serialize_f64(*value),
+            Self::Rounded => Err(S::Error::custom("a number that was rounded")),
             Self::Text(value) => output.serialize_str(value),
             Self::List(items) => output.collect_seq(items),
             Self::Object(members) => {
@@ -208,9 +233,9 @@ mod tests {
 
     #[test]
     fn order_space_and_spelling_do_not_matter() {
-        // The two examples of RFC 8785, 3.2.2 and 3.2.3, in one.
+        // The two examples of RFC 8785, 3.2.2 and 3.2.3, in one; but for a number there that is rounded.
         let document = "{
-            \"numbers\": [333333333.33333329, 4.50, 2e-3, 0.000000000000000000000000001],
+            \"numbers\": [333333333.3333333, 4.50, 2E-3, 0.000000000000000000000000001],
             \"string\": \"\\u20ac$\\u000F\\u000aA'\\u0042\\u0022\\u005c\\\\\\\"\\/\",
             \"literals\": [null, true, false],
             \"\\ufb33\": 1, \"\\ud83d\\ude00\": 2, \"\\u20ac\": 3, \"\\r\": 4
@@ -297,6 +322,12 @@ mod tests {
             "{\"a\":1,\"\\u0061\":1}",
             "[18446744073709551616]",
             "[1e400]",
+            "[1e-400]",
+            // The literal of the RFC's own example: of many, the same double.
+            "[333333333.33333329]",
+            "{\"a\":[1,{\"b\":1.000000000000000001}]}",
+            "{\"1.5\":\"2.5\",\"a\":0.1000000000000000055}",
+            "[0.30000000000000004441]",
             "[\"\\ud800\"]",
             &deep,
         ] {
@@ -304,7 +335,42 @@ mod tests {
         }
     }
 
+    #[test]
+    fn how_a_number_is_spelled_does_not_matter_where_it_is_one_number() {
+        for (a, b) in [
+            ("[1.0]", "[1e0]"),
+            ("[1.0]", "[0.10E+1]"),
+            ("[100.0,0.0]", "[1e2,0e7]"),
+            ("[-1.50]", "[-15e-1]"),
+            ("[0.1,\"-1\\\"2\"]", "[1e-1,\"-1\\\"2\"]"),
+            ("[123456789012345.25]", "[1.2345678901234525E14]"),
+            ("[5e-324]", "[0.5e-323]"),
+        ] {
+            assert!(form(a).is_some(), "{a}");
+            assert_eq!(form(a), form(b), "{a} and {b}");
+        }
+    }
+
     proptest! {
+        /// By 17 digits a double is told from all others: what was written from one is one.
+        #[test]
+        fn what_a_double_is_written_as_is_not_rounded(bits in any::<u64>()) {
+            let number = f64::from_bits(bits);
+            prop_assume!(number.is_finite());
+            for literal in [format!("{number:?}"), format!("{number:e}"), format!("{number}")] {
+                prop_assert!(is_written_back(literal.as_bytes(), number), "{literal}");
+            }
+        }
+
+        #[test]
+        fn two_literals_of_one_double_are_not_both_it(a in "[1-9]\\.[0-9]{15,25}[1-9]", last in "[1-9]") {
+            let b = format!("{}{last}", &a[..a.len() - 1]);
+            prop_assume!(a != b);
+            let number = |text: &str| text.parse::<f64>().unwrap();
+            let are_it = [&a, &b].map(|text| is_written_back(text.as_bytes(), number(text)));
+            prop_assert!(number(&a) != number(&b) || are_it != [true, true]);
+        }
+
         #[test]
         fn the_form_of_the_form_is_the_form(document in r#"[\[\]{}",:0-9a-c. e-]{0,24}"#) {
             if let Some(form) = canonical(document.as_bytes())

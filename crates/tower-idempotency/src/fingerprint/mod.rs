@@ -3,6 +3,8 @@
 mod content_digest;
 #[cfg(feature = "json")]
 mod json;
+#[cfg(feature = "json")]
+mod literals;
 mod multipart;
 mod secret;
 
