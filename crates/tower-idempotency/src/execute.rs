@@ -16,6 +16,7 @@ use tower_claim::transaction::TransactionSlot;
 use tower_claim::{Code, CutShort, Key, LapsePolicy, Refusal, Renewal};
 use tower_service::Service;
 
+use crate::accepts::Accepts;
 use crate::admit::Admitted;
 use crate::body::{BoxError, RequestBody, ResponseBody};
 use crate::entry::Ticket;
@@ -174,7 +175,8 @@ where
                 known => match upload.verified(&shared).await {
                     Ok(digest) => {
                         let reply = shared.of_its_upload(known, digest);
-                        shared.tell(reply, Some(parts)).await
+                        let accepts = Accepts::of(&parts.headers);
+                        shared.tell(reply, &accepts, Some(parts)).await
                     }
                     Err(refusal) => shared.refused(refusal).into(),
                 },
@@ -221,6 +223,7 @@ where
     let fate = upload.fate();
     let asked = Asked::of(&shared, &parts, || upload.shared_bytes());
     let method = parts.method.clone();
+    let accepts = Accepts::of(&parts.headers);
     let request = Request::from_parts(parts, upload.into_body(&shared));
     let (answer, answered) = oneshot::channel();
     let open = OpenRun {
@@ -232,6 +235,7 @@ where
         transaction,
         stay,
         asked,
+        accepts,
         upload: fate,
         responder: responder.clone(),
         row: row.clone(),

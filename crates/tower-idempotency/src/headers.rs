@@ -57,6 +57,8 @@ const DROPPED_BY_NAME: &[&str] = &[
 const TELLING: &[&str] = &[
     "content-type",
     "content-encoding",
+    "grpc-encoding",
+    "connect-content-encoding",
     "grpc-status",
     "grpc-message",
     "grpc-status-details-bin",
@@ -221,6 +223,8 @@ mod tests {
             ("etag", "\"1\""),
             ("content-type", "text/plain"),
             ("content-encoding", "gzip"),
+            ("grpc-encoding", "gzip"),
+            ("connect-content-encoding", "gzip"),
             ("grpc-status", "0"),
             ("x-secret", "s"),
             ("link", "<a>"),
@@ -232,12 +236,14 @@ mod tests {
                 "etag: \"1\"",
                 "content-type: text/plain",
                 "content-encoding: gzip",
+                "grpc-encoding: gzip",
+                "connect-content-encoding: gzip",
                 "grpc-status: 0"
             ]
         );
         rules.drop(header::CONTENT_TYPE);
         rules.drop(header::ETAG);
-        assert_eq!(kept(&rules, &headers).len(), 3, "dropped is dropped");
+        assert_eq!(kept(&rules, &headers).len(), 5, "dropped is dropped");
     }
 
     #[test]

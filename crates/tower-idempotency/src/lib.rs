@@ -20,14 +20,15 @@
 //!
 //! let once = IdempotencyLayer::builder(MemoryStore::new())
 //!     .scope(|req| req.headers.get("x-tenant")?.to_str().ok().map(str::to_owned))
+//!     .require_scope() // else who has none, or one that is no ASCII, shares the keys of all such
 //!     .build()?;
 //! let service = once.layer(tower::service_fn(async |_: Request<RequestBody<Body>>| {
 //!     Ok::<_, std::convert::Infallible>(Response::new(Body::from("ordered")))
 //! }));
 //!
 //! let order = || {
-//!     let request = Request::post("/orders").header("idempotency-key", "8e03978e");
-//!     request.body(Body::from("one coffee"))
+//!     let request = Request::post("/orders").header("x-tenant", "acme");
+//!     request.header("idempotency-key", "8e03978e").body(Body::from("one coffee"))
 //! };
 //! let first = service.clone().oneshot(order()?).await?;
 //! let again = service.clone().oneshot(order()?).await?;
@@ -111,6 +112,7 @@
 //!
 //! The service must be called on a tokio runtime with time enabled.
 
+mod accepts;
 mod admit;
 #[cfg(feature = "axum")]
 mod axum;

@@ -10,6 +10,7 @@ use tower_claim::store::{Finish, Value};
 use tower_claim::transaction::TransactionSlot;
 use tower_claim::{Claim, Code, Fingerprint, Key, Refusal};
 
+use crate::accepts::Accepts;
 use crate::body::UploadFate;
 use crate::existing::Asked;
 use crate::inside::{Hold, Stay};
@@ -35,6 +36,8 @@ pub(crate) struct OpenRun {
     pub(crate) stay: Option<Arc<Stay>>,
     /// Where a hook may want to know.
     pub(crate) asked: Option<Asked>,
+    /// For the answer of another run.
+    pub(crate) accepts: Accepts,
     pub(crate) upload: UploadFate,
     pub(crate) responder: Responder,
     pub(crate) row: Row,
@@ -316,7 +319,7 @@ impl OpenRun {
         let asked = self.asked.as_ref().map(|asked| asked.parts.clone());
         let reply = self.shared.of_its_upload(reply, self.upload.digest());
         let reply = reply.first_seen_by(Some(self.first_seen));
-        self.shared.tell(reply, asked).await
+        self.shared.tell(reply, &self.accepts, asked).await
     }
 
     /// The first half of the record of this answer.

@@ -24,7 +24,8 @@ pub enum Misorder {
     NoScope,
     /// An authentication stands inside: a replay does not pass it.
     AuthenticationInside,
-    /// A compression stands inside: every repeat gets what the first caller accepted.
+    /// A compression stands inside: every repeat gets what the first caller accepted, and one that does not accept it is
+    /// told 409 `response-not-kept`.
     CompressionInside,
     /// The layer for CORS stands inside: a browser is not let see refusals.
     CorsInside,

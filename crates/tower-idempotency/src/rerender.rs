@@ -13,6 +13,7 @@ use http::request::Parts;
 use http::{HeaderMap, Response, StatusCode};
 use tower_claim::http::is_grpc;
 
+use crate::accepts::Accepts;
 use crate::counts::Counters;
 use crate::made::MadeAnswer;
 use crate::record::KeptResponse;
@@ -94,8 +95,18 @@ impl OnNotKept {
 }
 
 impl Shared {
-    /// What this request is told, and counted as: in other words, where its response was not kept and there is a hook.
-    pub(crate) async fn tell(&self, reply: Reply, asked: Option<Parts>) -> Reply {
+    /// What this request is told, and counted as: in other words, where its response was not kept, or is in a coding that
+    /// this request does not accept, and there is a hook.
+    pub(crate) async fn tell(
+        &self,
+        reply: Reply,
+        accepts: &Accepts,
+        asked: Option<Parts>,
+    ) -> Reply {
+        let reply = match reply {
+            Reply::Replay(kept) if !accepts.reads(&kept) => Reply::NotKept(Some(kept)),
+            reply => reply,
+        };
         let told = match (reply, &self.on_not_kept, asked) {
             (Reply::NotKept(head), Some(hook), Some(parts)) => {
                 hook.render(parts, head, &self.counters).await

@@ -6,6 +6,7 @@ mod board;
 mod busy;
 mod cancel;
 mod client;
+mod codings;
 mod compression;
 mod cors;
 mod counted;
