@@ -84,7 +84,10 @@ impl Refusal {
     /// The value of `Retry-After`: whole seconds, rounded up, 1 to 60.
     pub fn retry_after_secs(&self) -> Option<u64> {
         let after = self.retry_after?;
-        let up = after.as_secs() + u64::from(after.subsec_nanos() > 0);
+        // A caller's hook may say any time, also the longest there is.
+        let up = after
+            .as_secs()
+            .saturating_add(u64::from(after.subsec_nanos() > 0));
         Some(up.clamp(1, 60))
     }
 }
@@ -112,6 +115,8 @@ mod tests {
         assert_eq!(secs(1_001), Some(2));
         assert_eq!(secs(2_000), Some(2));
         assert_eq!(secs(90_000), Some(60));
+        let longest = Refusal::new(Code::Leased).with_retry_after(Duration::MAX);
+        assert_eq!(longest.retry_after_secs(), Some(60));
         assert_eq!(Refusal::new(Code::KeyReused).retry_after_secs(), None);
     }
 }

@@ -68,6 +68,9 @@ where
                 ResponseFuture::pass(self.inner.call(request))
             }
             Entry::Refuse(refusal) => {
+                // What was polled ready may hold a place, and nobody calls it now: a kept-alive connection keeps this
+                // service as long as it is idle.
+                self.inner = self.inner.clone();
                 Row::of(&parts.extensions).rejected();
                 let refusal = self.shared.refused(refusal);
                 let meter = &self.shared.counters.meter;

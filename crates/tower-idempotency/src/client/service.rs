@@ -70,6 +70,8 @@ where
         if let Some(age) = self.settings.age(&parts, now)
             && age >= self.settings.oldest
         {
+            // What was polled ready may hold a place, and nobody calls it now.
+            self.inner = self.inner.clone();
             return CallFuture::expired(age);
         }
         let Some(wait) = self.settings.wait else {

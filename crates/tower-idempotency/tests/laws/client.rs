@@ -206,6 +206,23 @@ async fn a_request_that_has_a_key_keeps_it_and_one_that_changes_nothing_gets_non
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_that_is_not_sent_gives_its_place_back_though_its_service_lives_on() {
+    let limited = tower::limit::ConcurrencyLimit::new(Server::answering([]), 1);
+    let mut client = paused().build().unwrap().layer(limited);
+    let mut another = client.clone();
+    let mut late = order();
+    let call = LogicalCall::resumed("k", ms(24 * 3_600_000)).unwrap();
+    late.extensions_mut().insert(call);
+    let ready = ServiceExt::<Request<Sent>>::ready(&mut client).await;
+    let late = ready.unwrap().call(late);
+    assert!(matches!(late.await, Err(CallError::KeyExpired { .. })));
+    let ready = ServiceExt::<Request<Sent>>::ready(&mut another);
+    let place = tokio::time::timeout(ms(1000), ready).await;
+    assert!(place.unwrap().is_ok());
+    drop(client);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_attempt_is_not_sent_once_the_server_may_have_forgotten_its_key() {
     let (hour, minute) = (ms(3_600_000), ms(60_000));
     let server = Server::answering([]);

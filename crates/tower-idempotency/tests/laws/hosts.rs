@@ -136,6 +136,29 @@ async fn under_a_limit_a_waiting_repeat_takes_no_place() {
     assert_eq!(other, ms(100), "it had to wait");
 }
 
+/// A connection that is kept alive keeps the service that was called for it, ready or not.
+#[tokio::test(start_paused = true)]
+async fn a_refused_request_gives_its_place_back_though_its_service_lives_on() {
+    let app = App::new();
+    let layer = app.builder().require_key().build().unwrap();
+    let handler = tower::service_fn(|_: Request<RequestBody<Body>>| async move {
+        Ok::<_, io::Error>(Response::new(body_of("ordered")))
+    });
+    let limited = ConcurrencyLimitLayer::new(1).layer(handler);
+    let mut of_a_connection = layer.layer(limited);
+    let mut of_another = of_a_connection.clone();
+    let refused = post("/orders").request();
+    let ready = ServiceExt::<Request<Body>>::ready(&mut of_a_connection).await;
+    let refused = ready.unwrap().call(refused);
+    assert_eq!(refused.await.unwrap().status(), 400);
+    let ready = ServiceExt::<Request<Body>>::ready(&mut of_another);
+    let place = tokio::time::timeout(ms(1000), ready).await;
+    let ask = post("/orders").key("k").request();
+    let answer = place.unwrap().unwrap().call(ask).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    drop(of_a_connection);
+}
+
 #[tokio::test(start_paused = true)]
 async fn one_layer_value_met_twice_guards_once() {
     let app = App::new();
