@@ -50,7 +50,7 @@ pin_project! {
 /// What the task that keeps a response tells the caller's body.
 ///
 /// The channel is unbounded because what goes through it is kept anyway, and so bounded by the cap on kept
-/// responses. Were it bounded, a caller that does not read could hold up the record.
+/// responses, which counts their frames, too. Were it bounded, a caller that does not read could hold up the record.
 pub(crate) enum Fed<R: Body> {
     Frame(Frame<Bytes>),
     /// The last frame of a response whose record stands.

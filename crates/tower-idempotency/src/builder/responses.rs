@@ -13,7 +13,8 @@ use crate::rerender::{NotKept, OnNotKept};
 
 impl IdempotencyBuilder {
     /// The largest response body that is kept, in bytes. Of a larger one, or an endless one, only the fact
-    /// is kept that the work is done: a repeat is told so (409 `response-not-kept`). Default: 1 MiB.
+    /// is kept that the work is done: a repeat is told so (409 `response-not-kept`). The same where it comes in so many
+    /// small frames that they take eight times as much beside their data, at 128 bytes each. Default: 1 MiB.
     pub fn max_response_body(mut self, bytes: usize) -> Self {
         self.max_response_body = bytes;
         self

@@ -7,7 +7,7 @@ use http_body::Body;
 
 use super::end::next_frame;
 use super::pass_on::pass_on;
-use super::tape::Tape;
+use super::tape::{Tape, is_empty};
 use super::{before_the_claim_ends, finish_alone, give_back, settle_whole};
 use crate::body::{Fed, Feed};
 use crate::open::{OpenRun, Settled};
@@ -70,6 +70,7 @@ pub(super) async fn stream<R>(
                     let settled = settle_whole(open, verdict, head, Some(&tape), trailers).await;
                     break (settled, vec![Fed::Last(frame)]);
                 }
+                Ok(frame) if is_empty(&frame) => {}
                 Ok(frame) => {
                     let _ = feed.send(Fed::Frame(frame));
                 }

@@ -120,6 +120,51 @@ async fn the_record_is_kept_before_the_last_byte_leaves() {
     assert_eq!(app.effects(), 3);
 }
 
+/// Byte by byte an answer takes a hundred times its size in memory.
+#[tokio::test(start_paused = true)]
+async fn an_answer_in_a_great_many_frames_goes_out_whole_and_is_remembered_as_done() {
+    let app = App::new();
+    let service = app.service();
+    for (flags, kept) in [
+        ("size=60000&chunks=60000", true),
+        ("size=60000&chunks=60000&nolen", true),
+        ("size=70000&chunks=70000", false),
+        ("size=70000&chunks=70000&nolen", false),
+    ] {
+        let ask = post("/orders").key(&flags.replace(['&', '='], "-"));
+        let ask = ask.flags(flags);
+        let first = ask.send(&service).await;
+        let size = if kept { 60_000 } else { 70_000 };
+        assert_eq!(first.assert_fresh(201).text().len(), size, "{flags}");
+        let again = ask.send(&service).await;
+        if kept {
+            again.assert_replay_of(&first);
+        } else {
+            again.assert_refused(409, "response-not-kept");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frame_without_data_is_neither_kept_nor_passed_on() {
+    let app = App::new();
+    let service = app.service();
+    for length in ["", "&nolen"] {
+        // All of them but the last are empty.
+        let flags = format!("size=30&chunks=100000{length}");
+        let ask = post("/orders").key(&format!("k{}", length.len()));
+        let ask = ask.flags(&flags);
+        let response = service.clone().oneshot(ask.request()).await.unwrap();
+        let mut body = response.into_body();
+        let mut frames = Vec::new();
+        while let Some(frame) = body.frame().await {
+            frames.push(frame.unwrap().into_data().unwrap().len());
+        }
+        assert_eq!(frames, [30], "{length}");
+        assert!(ask.send(&service).await.is_replay());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_big_answer_goes_out_whole_and_is_remembered_as_done() {
     let app = App::new();
