@@ -23,7 +23,7 @@ pub(crate) enum Upload<B> {
     Read {
         data: Bytes,
         trailers: Option<HeaderMap>,
-        /// Which HTTP can tell from an empty one.
+        /// By its head.
         absent: bool,
     },
     /// Still to come, if only the rest.

@@ -48,7 +48,7 @@ impl Bound {
     }
 }
 
-/// Whether the request has no body at all, which HTTP can tell from an empty one.
+/// Whether the request has no body at all, by its head.
 pub(crate) fn has_no_body<B: Body>(parts: &Parts, body: &B) -> bool {
     body.is_end_stream()
         && !parts.headers.contains_key(CONTENT_LENGTH)
@@ -56,7 +56,8 @@ pub(crate) fn has_no_body<B: Body>(parts: &Parts, body: &B) -> bool {
 }
 
 /// The fingerprint of a request. `body` is the whole body, however it was cut on its way; `None` when there
-/// was none.
+/// was none, which is the same as an empty one: a client that says `Content-Length: 0` on one connection ends its stream
+/// with the head on the next.
 ///
 /// # Errors
 ///
@@ -66,6 +67,7 @@ pub(crate) fn of(
     parts: &Parts,
     body: Option<&[u8]>,
 ) -> Result<Fingerprint, Refusal> {
+    let body = body.filter(|body| !body.is_empty());
     match bound {
         Bound::Target => Ok(target(b"v1", parts).build()),
         Bound::Payload(rules) => payload(*rules, parts, body),
@@ -93,10 +95,9 @@ fn target(version: &[u8], parts: &Parts) -> FingerprintBuilder {
 }
 
 fn payload(rules: BodyRules, parts: &Parts, body: Option<&[u8]>) -> Result<Fingerprint, Refusal> {
-    let digest = if rules.content_digest {
-        body.map(|body| verified(parts, body)).transpose()?
-    } else {
-        None
+    let digest = match rules.content_digest {
+        true => Some(verified(parts, body.unwrap_or_default())?).filter(|_| body.is_some()),
+        false => None,
     };
     if rules.multipart
         && let Some(body) = body
@@ -153,7 +154,12 @@ pub(crate) fn claimed_digest(bound: &Bound, parts: &Parts) -> Option<[u8; 32]> {
 pub(crate) fn of_digest(parts: &Parts, digest: &[u8; 32]) -> Fingerprint {
     let content_types = parts.headers.get_all(CONTENT_TYPE).iter();
     let print = up_to_the_body(parts, content_types.map(http::HeaderValue::as_bytes));
-    with_digest(print, digest).build()
+    let is_empty = Sha256::digest(b"")[..] == digest[..];
+    let print = match is_empty {
+        true => print.part(None),
+        false => with_digest(print, digest),
+    };
+    print.build()
 }
 
 /// Of an upload that is not read first, and comes without its digest: what its head says, under the name of a form of
@@ -254,7 +260,6 @@ mod tests {
             print(&parts("/orders", &["text/plain"]), Some(b"{}")),
             print(&parts("/orders", &[]), Some(b"{}")),
             print(&parts("/orders", json), Some(b"")),
-            print(&parts("/orders", json), None),
             print(&parts("/orders", &["application/json", "{}"]), None),
             print(&put, Some(b"{}")),
         ];
@@ -262,6 +267,23 @@ mod tests {
             for (j, b) in all.iter().enumerate().skip(i + 1) {
                 assert_ne!(a, b, "{i} and {j}");
             }
+        }
+    }
+
+    /// On HTTP/1.1 a client says `Content-Length: 0`, on HTTP/2 the stream ends with the head.
+    #[test]
+    fn no_body_and_an_empty_one_are_one_payload() {
+        let plain = parts("/orders", &["application/json"]);
+        let digest = BodyRules {
+            content_digest: true,
+            ..BodyRules::default()
+        };
+        for rules in [BodyRules::default(), digest] {
+            let none = by(rules, &plain, None);
+            assert_eq!(none, by(rules, &plain, Some(b"")));
+            let empty: [u8; 32] = Sha256::digest(b"").into();
+            assert_eq!(none, of_digest(&plain, &empty));
+            assert_ne!(none, by(rules, &plain, Some(b"{}")));
         }
     }
 
