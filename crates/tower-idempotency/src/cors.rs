@@ -3,7 +3,7 @@
 use http::HeaderName;
 use http::header::{LINK, RETRY_AFTER};
 
-use crate::entry::Source;
+use crate::entry::{EntryRules, Source};
 use crate::fingerprint::{BodyRules, Bound};
 use crate::layer::IdempotencyLayer;
 use crate::reply::{FIRST_SEEN, REPLAYED, STATUS};
@@ -18,7 +18,7 @@ impl IdempotencyLayer {
     /// `Authorization`.
     ///
     /// Put the CORS layer *outside* of this one: a preflight (`OPTIONS`) is none of this layer's business, and refusals
-    /// need its headers as well as answers do.
+    /// need its headers as well as answers do. A [`KeyLookup`](crate::KeyLookup) has lists of its own.
     ///
     /// ```
     /// use http::header::{AUTHORIZATION, CONTENT_TYPE};
@@ -36,11 +36,7 @@ impl IdempotencyLayer {
     /// ```
     pub fn cors_allow_headers(&self) -> Vec<HeaderName> {
         let entry = &self.shared().entry;
-        let mut names = Vec::new();
-        match &entry.source {
-            Source::Head(source) => names.extend(source.header_name().cloned()),
-            Source::Fields(derived) => names.extend(derived.fields.headers().cloned()),
-        }
+        let mut names = headers_of_keys(entry);
         match &entry.bound {
             Bound::Fields(fields) => names.extend(fields.headers().cloned()),
             Bound::Payload(BodyRules {
@@ -68,7 +64,15 @@ impl IdempotencyLayer {
     }
 }
 
-fn without_repeats(mut names: Vec<HeaderName>) -> Vec<HeaderName> {
+/// Those that keys are read from.
+pub(crate) fn headers_of_keys(entry: &EntryRules) -> Vec<HeaderName> {
+    match &entry.source {
+        Source::Head(source) => source.header_name().cloned().into_iter().collect(),
+        Source::Fields(derived) => derived.fields.headers().cloned().collect(),
+    }
+}
+
+pub(crate) fn without_repeats(mut names: Vec<HeaderName>) -> Vec<HeaderName> {
     names.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
     names.dedup();
     names

@@ -64,7 +64,8 @@ pub enum Outcome {
 }
 
 /// The rule that holds when none is set: 2xx, 3xx and 4xx are kept, but 408, 423, 425 and 429, which ask for
-/// another try, and 401 and 407, which ask who is there; everything else (5xx) is not.
+/// another try, 421, which asks for another connection, and 401 and 407, which ask who is there; everything else (5xx)
+/// is not.
 ///
 /// The source of the rule is what broke elsewhere: a 503 pinned for a day, a 429 replayed when the quota
 /// was there again, a 423 when the lock was long gone, a 401 to whoever came with the right password next.
@@ -79,7 +80,7 @@ pub enum Outcome {
 /// idempotency layer whose first run is still going: a repeat asks them again.
 pub fn default_outcome(status: StatusCode) -> Outcome {
     match status.as_u16() {
-        401 | 407 | 408 | 423 | 425 | 429 => Outcome::Release,
+        401 | 407 | 408 | 421 | 423 | 425 | 429 => Outcome::Release,
         200..=499 => Outcome::Keep,
         _ => Outcome::Release,
     }
@@ -173,7 +174,7 @@ mod tests {
     #[test]
     fn what_asks_for_another_try_is_not_kept() {
         for status in [
-            100, 101, 401, 407, 408, 423, 425, 429, 500, 502, 503, 504, 599, 999,
+            100, 101, 401, 407, 408, 421, 423, 425, 429, 500, 502, 503, 504, 599, 999,
         ] {
             let status = StatusCode::from_u16(status).unwrap();
             assert_eq!(default_outcome(status), Outcome::Release, "{status}");

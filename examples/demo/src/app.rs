@@ -73,6 +73,7 @@ impl App {
         let once = IdempotencyLayer::builder(storage.claims.clone())
             .namespace(&storage.namespace)
             .derived_key(announcements::once_per_classroom()?)
+            .one_tenant()
             .first_payload_wins()
             .on_busy(OnBusy::Wait(PATIENCE))
             .build()?;

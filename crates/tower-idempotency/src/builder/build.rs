@@ -191,6 +191,13 @@ impl IdempotencyBuilder {
                 "the key does not come from a header: leave out `header` and `key_syntax`, or the other source",
             );
         }
+        let is_made_by_a_function = matches!(self.source, Some(Source::Head(_)));
+        if is_made_by_a_function && self.entry.scope.is_none() && !self.one_tenant {
+            return wrong(
+                "derived_key",
+                "two tenants may have keys alike: set `scope`, or say `one_tenant`",
+            );
+        }
         let Some(Source::Fields(derived)) = &self.source else {
             return match self.window {
                 Some(_) => wrong(

@@ -39,7 +39,8 @@ impl IdempotencyBuilder {
     ///
     /// Derived keys are for intents that exist once by themselves ("the announcement of this classroom",
     /// "the invoice of this month"), not for "two orders that look alike". They belong together with a
-    /// unique index in the database.
+    /// unique index in the database. The tenant is part of the key by the [scope](Self::scope), which must be set, or
+    /// there is [one](Self::one_tenant).
     ///
     /// Read names from the path by [`path_segment`](tower_claim::http::path_segment) (or take
     /// [`derived_from`](Self::derived_from), which decodes, too). In the raw `uri.path()` the classrooms `77` and
@@ -54,6 +55,7 @@ impl IdempotencyBuilder {
     /// let classroom = path_segment("/classrooms/{room}/announcement")?;
     /// let once_per_classroom = IdempotencyLayer::builder(MemoryStore::new())
     ///     .derived_key(move |req| Some(KeyFields::new().field("classroom", classroom(req)?)))
+    ///     .one_tenant()
     ///     .first_payload_wins()
     ///     .build()?;
     /// # let _ = once_per_classroom;
@@ -89,6 +91,7 @@ impl IdempotencyBuilder {
     ///     .derived_from(RequestFields::new().path("/customers/{customer}/reminders").form("invoice"))
     ///     .key_window(Duration::from_secs(24 * 3600), Duration::from_secs(60))
     ///     .scope(|req| req.headers.get("x-tenant")?.to_str().ok().map(str::to_owned))
+    ///     .require_scope()
     ///     .build()?;
     /// # let _ = once_a_day;
     /// # Ok::<(), tower_claim::ConfigError>(())
@@ -116,7 +119,7 @@ impl IdempotencyBuilder {
         self
     }
 
-    /// Says that there is one tenant, so that a key [derived from fields](Self::derived_from) needs no scope.
+    /// Says that there is one tenant, so that a key that is [derived](Self::derived_key) needs no scope.
     /// Default: such a key without a [scope](Self::scope) is refused when the layer is built, since two tenants
     /// may have fields alike.
     pub fn one_tenant(mut self) -> Self {

@@ -56,6 +56,7 @@ const MIB: usize = 1024 * 1024;
 ///
 /// let layer = IdempotencyLayer::builder(MemoryStore::new())
 ///     .scope(|req| req.headers.get("x-tenant")?.to_str().ok().map(str::to_owned))
+///     .require_scope() // else who has none, or one that is no ASCII, shares the keys of all such
 ///     .require_key()
 ///     .on_busy(OnBusy::Wait(Duration::from_secs(5)))
 ///     .build()?;

@@ -20,6 +20,7 @@ impl IdempotencyBuilder {
     ///
     /// let layer = IdempotencyLayer::builder(MemoryStore::new())
     ///     .scope(|req| req.headers.get("x-tenant")?.to_str().ok().map(str::to_owned))
+    ///     .require_scope() // else who has none, or one that is no ASCII, shares the keys of all such
     ///     .max_records_per_tenant(10_000)
     ///     .max_bytes_per_tenant(16 << 20)
     ///     .build()?;

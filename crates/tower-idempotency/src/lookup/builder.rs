@@ -53,9 +53,9 @@ impl KeyLookupBuilder {
 
     /// Takes the key that clients sent as the last segment of the path, percent-encoded: `/keys/8e03978e`, a space as
     /// `%20`. Paths are written to logs, headers mostly are not. Default: the key is where the layer finds it, in the
-    /// same header.
+    /// same header. For keys that clients send: a key that the server makes is in no path.
     pub fn key_in_path(mut self) -> Self {
-        self.source = Asked::By(KeySource::function(last_segment));
+        self.source = Asked::InPath(KeySource::function(last_segment));
         self
     }
 
@@ -107,7 +107,8 @@ impl KeyLookupBuilder {
     /// # Errors
     ///
     /// The layer's keys are derived from the bodies of requests, which a question does not have, and nothing else
-    /// was said: set [`key_by`](Self::key_by).
+    /// was said; or they are made by the server in any way, and looked for [in paths](Self::key_in_path). Set
+    /// [`key_by`](Self::key_by).
     pub fn build(self) -> Result<KeyLookup, ConfigError> {
         let by_body =
             matches!(&self.shared.entry.source, Source::Fields(derived) if derived.needs_body());
@@ -115,6 +116,17 @@ impl KeyLookupBuilder {
             return Err(ConfigError::new(
                 "key_by",
                 "the layer's keys are in the bodies of its requests, and a question has none: set `key_by`"
+                    .to_owned(),
+            ));
+        }
+        let of_clients = match &self.shared.entry.source {
+            Source::Head(source) => source.header_name().is_some(),
+            Source::Fields(_) => false,
+        };
+        if !of_clients && matches!(self.source, Asked::InPath(_)) {
+            return Err(ConfigError::new(
+                "key_in_path",
+                "the layer makes its keys itself, and a path has none of them: set `key_by`"
                     .to_owned(),
             ));
         }

@@ -1,6 +1,7 @@
 //! *What became of my key?* A service that answers it.
 
 mod builder;
+mod cors;
 mod document;
 
 use std::convert::Infallible;
@@ -108,6 +109,8 @@ enum Asked {
     #[default]
     LikeTheLayer,
     By(KeySource),
+    /// As a client's own key.
+    InPath(KeySource),
 }
 
 impl KeyLookup {
@@ -216,7 +219,7 @@ impl Inner {
     async fn key(&self, parts: &Parts) -> Result<Key, Refusal> {
         let source = match &self.source {
             Asked::LikeTheLayer => None,
-            Asked::By(source) => Some(source),
+            Asked::By(source) | Asked::InPath(source) => Some(source),
         };
         let shared = &self.shared;
         let asked = shared.entry.asked(source, parts, shared.clock());

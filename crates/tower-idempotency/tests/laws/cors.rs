@@ -13,7 +13,7 @@ use hyper_util::rt::TokioExecutor;
 use tower::ServiceBuilder;
 use tower_claim::MemoryStore;
 use tower_http::cors::CorsLayer;
-use tower_idempotency::{IdempotencyLayer, RequestFields};
+use tower_idempotency::{IdempotencyLayer, KeyLookup, RequestFields};
 
 const ORIGIN: &str = "https://shop.example";
 
@@ -131,6 +131,30 @@ async fn a_preflight_lets_the_key_through_and_a_script_sees_the_markers() {
         assert!(!done.headers().contains_key("idempotent-replayed"));
     }
     assert_eq!((once.counts().runs, store.stats().records), (1, 1));
+}
+
+#[tokio::test]
+async fn a_script_may_ask_what_became_of_its_key_and_how_long_it_waited() {
+    let names = |names: Vec<HeaderName>| -> Vec<String> {
+        names.iter().map(|name| name.as_str().to_owned()).collect()
+    };
+    let builder = || IdempotencyLayer::builder(MemoryStore::new());
+    let lookup = KeyLookup::new(&builder().build().unwrap());
+    let allow = names(lookup.cors_allow_headers());
+    assert_eq!(allow, ["idempotency-key", "prefer"]);
+    let expose = names(lookup.cors_expose_headers());
+    assert_eq!(expose, ["preference-applied", "retry-after"]);
+
+    let fields = RequestFields::new().header(HeaderName::from_static("x-room"));
+    let fields = builder().derived_from(fields).one_tenant();
+    let layer = fields.policy_at("/policy").build().unwrap();
+    let lookup = KeyLookup::new(&layer);
+    assert_eq!(names(lookup.cors_allow_headers()), ["prefer", "x-room"]);
+    let expose = names(lookup.cors_expose_headers());
+    assert_eq!(expose, ["preference-applied", "retry-after", "link"]);
+    let by_path = KeyLookup::builder(&builder().build().unwrap()).key_in_path();
+    let by_path = by_path.build().unwrap();
+    assert_eq!(names(by_path.cors_allow_headers()), ["prefer"]);
 }
 
 #[tokio::test]

@@ -344,6 +344,20 @@ async fn keys_may_be_asked_for_in_the_path_and_derived_ones_by_a_function() {
     let derived = derived.build().unwrap();
     let error = KeyLookup::builder(&derived).build().unwrap_err();
     assert_eq!(error.setting(), "key_by");
+    // A path has no key that the server makes: it would never have been seen.
+    let by_function = app.builder().derived_key(|req| req.uri.path().to_owned());
+    let of_path = app
+        .builder()
+        .derived_from(RequestFields::new().path("/rooms/{room}"));
+    for layer in [
+        &derived,
+        &by_function.build().unwrap(),
+        &of_path.build().unwrap(),
+    ] {
+        let by_path = KeyLookup::builder(layer).key_in_path();
+        let error = by_path.build().unwrap_err();
+        assert_eq!(error.setting(), "key_in_path");
+    }
     let refused = ask(&KeyLookup::new(&derived), question("k")).await;
     refused.assert_refused(400, "key-missing");
     let order = post("/reminders").header("content-type", "application/x-www-form-urlencoded");

@@ -14,7 +14,8 @@ use crate::store_down::OnStoreDown;
 /// What is known of times when something breaks.
 pub(super) struct Interruptions<'a> {
     pub(super) terms: &'a Terms,
-    pub(super) asks_a_hook: bool,
+    /// How long it is known that a hook is to be asked, where there is one.
+    pub(super) asks_a_hook: Option<Duration>,
     /// The claim is part of the user's transaction.
     pub(super) is_inside: bool,
     pub(super) unfinished_keep: Duration,
@@ -102,11 +103,11 @@ fn lapse(chapter: &mut Chapter, told: &Interruptions<'_>) {
         ),
     );
     let (word, text) = match (asks_a_hook, terms.settings().on_lapse) {
-        (true, _) => (
+        (Some(_), _) => (
             "reconcile",
             "After that the server finds out what the first request came to, before anything runs again.",
         ),
-        (false, LapsePolicy::Hold) => (
+        (None, LapsePolicy::Hold) => (
             "hold",
             "After that nobody knows how the first request ended: repeats are answered 409 `outcome-unknown`, until the \
              operator has found out.",
@@ -118,14 +119,19 @@ fn lapse(chapter: &mut Chapter, told: &Interruptions<'_>) {
         ),
     };
     chapter.tell_word("on_lapse", word, text);
-    chapter.tell(
-        "unknown_seconds",
-        words::seconds(unfinished_keep),
-        format!(
+    let text = match asks_a_hook {
+        None => format!(
             "An unknown outcome is remembered for {}; then its key is free.",
             words::span(unfinished_keep)
         ),
-    );
+        Some(keep) => format!(
+            "An unknown outcome is remembered for {}. Once it was asked for what the first request came to, its key is free \
+             after {} only.",
+            words::span(unfinished_keep),
+            words::span(keep)
+        ),
+    };
+    chapter.tell("unknown_seconds", words::seconds(unfinished_keep), text);
     let text = match terms.renewal() {
         Renewal::Off => "The hold of a request that takes longer is not renewed.".to_owned(),
         Renewal::Progress { stall_after } => format!(
@@ -144,8 +150,9 @@ fn lapse(chapter: &mut Chapter, told: &Interruptions<'_>) {
         "max_hold_seconds",
         words::seconds(terms.max_hold()),
         format!(
-            "No request holds its key longer than {}.",
-            words::span(terms.max_hold())
+            "The hold of a request is renewed for {} at most, and ends {} after that.",
+            words::span(terms.max_hold()),
+            words::span(terms.lease())
         ),
     );
 }

@@ -7,6 +7,7 @@ use crate::wait::WaitLimits;
 
 /// What there is a bound for.
 pub(super) struct Limits {
+    pub(super) repeats_wait: bool,
     pub(super) max_request_body: usize,
     pub(super) stream_uploads: Option<u64>,
     pub(super) max_in_flight: usize,
@@ -52,24 +53,31 @@ pub(super) fn limits(limits: Limits) -> Chapter {
         per_key,
         bytes,
     } = limits.waits;
+    // Who asks what became of a key may wait also where repeats do not.
+    let who = if limits.repeats_wait {
+        "repeats, and questions about keys,"
+    } else {
+        "questions about keys"
+    };
     chapter.tell(
         "max_waiting",
         in_all,
-        format!("{in_all} repeats may wait for an answer at once, in each process."),
+        format!("{in_all} {who} may wait for an answer at once, in each process."),
     );
     chapter.tell(
         "max_waiting_for_one_key",
         per_key,
         format!("{per_key} of them may wait for one key."),
     );
-    chapter.tell(
-        "max_waiting_bytes",
-        bytes,
+    let text = if limits.repeats_wait {
         format!(
             "The bodies of all that wait have {} at most.",
             words::size(bytes as u64)
-        ),
-    );
+        )
+    } else {
+        String::new()
+    };
+    chapter.tell("max_waiting_bytes", bytes, text);
     let quota::Limits { records, bytes } = limits.quota.unwrap_or(quota::Limits::NONE);
     if records == u64::MAX {
         chapter.tell(

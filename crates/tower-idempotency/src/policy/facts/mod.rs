@@ -9,6 +9,7 @@ mod statuses;
 
 use std::time::Duration;
 
+use crate::admit::OnBusy;
 use crate::entry::EntryRules;
 use crate::json::Object;
 use crate::outcome::OutcomeRules;
@@ -145,13 +146,14 @@ pub(super) fn of(shared: &Shared) -> Vec<Chapter> {
         answers::markers(*tell_status, policy_link.as_ref()),
         interruptions::interruptions(&interruptions::Interruptions {
             terms,
-            asks_a_hook: reconcile.is_some(),
+            asks_a_hook: reconcile.as_ref().map(|_| shared.marker_keep()),
             is_inside: inside.is_some(),
             unfinished_keep: *unfinished_keep,
             on_store_down: *on_store_down,
             store: &capabilities,
         }),
         limits::limits(limits::Limits {
+            repeats_wait: *on_busy != OnBusy::Reject,
             max_request_body: *max_request_body,
             stream_uploads: *stream_uploads,
             max_in_flight: *max_in_flight,

@@ -116,11 +116,11 @@ mod tests {
         let judged = Judged::by(100..=599, rule);
         assert_eq!(
             judged.text(Outcome::Keep),
-            "2xx; 3xx; 4xx but 401, 407, 408, 423, 425, 429"
+            "2xx; 3xx; 4xx but 401, 407, 408, 421, 423, 425, 429"
         );
         assert_eq!(
             judged.text(Outcome::Release),
-            "1xx; 401, 407, 408, 423, 425, 429; 5xx"
+            "1xx; 401, 407, 408, 421, 423, 425, 429; 5xx"
         );
         assert_eq!(judged.text(Outcome::Tombstone), "none");
         assert_eq!(

@@ -46,7 +46,7 @@ async fn one_key_for_another_payload_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn empty_an_empty_object_and_absent_are_three_bodies() {
+async fn empty_and_absent_are_one_body_and_an_empty_object_is_another() {
     let app = App::new();
     let service = app.service();
     let bodies = [
@@ -66,8 +66,8 @@ async fn empty_an_empty_object_and_absent_are_three_bodies() {
         send(&service, with_key(first)).await.assert_fresh(201);
         for (j, other) in bodies.iter().enumerate() {
             let again = send(&service, with_key(other)).await;
-            if i == j {
-                assert!(again.is_replay(), "{i}");
+            if (i == 1) == (j == 1) {
+                assert!(again.is_replay(), "{i} and {j}");
             } else {
                 again.assert_refused(422, "key-reused");
             }

@@ -127,6 +127,9 @@ fn settings_about_a_key_that_can_have_no_effect_are_refused() {
     assert_eq!(refused(plain().require_scope()), "require_scope");
     let name = HeaderName::from_static("x-request-key");
     let derived = || plain().derived_key(|req| req.uri.path().to_owned());
+    assert_eq!(refused(derived()), "derived_key");
+    let scoped = derived().scope(|req| req.uri.host().map(str::to_owned));
+    assert!(scoped.build().is_ok() && derived().one_tenant().build().is_ok());
     assert_eq!(refused(derived().header(name)), "header");
     assert_eq!(refused(derived().key_syntax(KeySyntax::Strict)), "header");
     let stream_nothing = plain().verify_content_digest().stream_uploads(0);

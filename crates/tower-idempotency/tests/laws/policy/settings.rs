@@ -108,7 +108,9 @@ fn settings() -> Vec<(&'static str, Set, Set)> {
         }),
         ("key_syntax", plain, |b| b.key_syntax(KeySyntax::Strict)),
         ("require_key", plain, IdempotencyBuilder::require_key),
-        ("derived_key", plain, |b| b.derived_key(|_| "one")),
+        ("derived_key", plain, |b| {
+            b.derived_key(|_| "one").one_tenant()
+        }),
         ("derived_from", plain, derived),
         ("key_window", derived, |b| b.key_window(ms(60_000), ms(0))),
         (
