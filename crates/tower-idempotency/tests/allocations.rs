@@ -80,7 +80,7 @@ fn a_request_that_is_none_of_the_layers_business_allocates_nothing_more() {
 #[test]
 fn a_waiting_repeat_costs_little_memory_and_leaves_none_behind() {
     const CROWD: usize = 10_000;
-    const BYTES_EACH: u64 = 6 * 1024;
+    const BYTES_EACH: u64 = 8 * 1024;
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().start_paused(true).build().unwrap();
     runtime.block_on(async {

@@ -112,7 +112,7 @@ async fn a_claim_that_ends_while_its_run_waits_for_a_place_is_given_back_and_not
         |builder| builder.max_hold(ms(1500)),
         |builder| builder.max_hold(ms(1500)).on_lapse(LapsePolicy::Hold),
         |builder| {
-            let stall_after = ms(400);
+            let stall_after = ms(500);
             builder.renewal(Renewal::Progress { stall_after })
         },
     ];

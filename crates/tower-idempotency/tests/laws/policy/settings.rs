@@ -66,6 +66,11 @@ async fn claims_inside_of_another_engine_than_the_store_are_refused_when_built()
 
 type Set = fn(IdempotencyBuilder) -> IdempotencyBuilder;
 
+/// Under anything else nobody waits with a body.
+fn waiting(builder: IdempotencyBuilder) -> IdempotencyBuilder {
+    builder.on_busy(OnBusy::Wait(ms(5_000)))
+}
+
 /// Each setting that a client can notice, once: what goes before it, and the setting.
 fn settings() -> Vec<(&'static str, Set, Set)> {
     let plain: Set = |builder| builder;
@@ -99,7 +104,7 @@ fn settings() -> Vec<(&'static str, Set, Set)> {
         }),
         ("max_waiters", plain, |b| b.max_waiters(7)),
         ("max_waiters_per_key", plain, |b| b.max_waiters_per_key(7)),
-        ("max_waiting_bytes", plain, |b| b.max_waiting_bytes(7)),
+        ("max_waiting_bytes", waiting, |b| b.max_waiting_bytes(7)),
         ("max_in_flight", plain, |b| b.max_in_flight(7)),
         ("max_request_body", plain, |b| b.max_request_body(7)),
         ("max_response_body", plain, |b| b.max_response_body(7)),
