@@ -39,7 +39,7 @@ pub trait Session: Send + 'static {
     /// The first row that the statement answers.
     fn ask(
         &mut self,
-        key: &Key,
+        key: Option<&Key>,
         call: &Call,
     ) -> impl Future<Output = Result<Option<Self::Answer>, StoreError>> + Send;
 
@@ -58,14 +58,14 @@ pub struct Open<S>(pub S);
 impl<S: Session> Open<S> {
     async fn claim(&mut self, request: ClaimRequest<'_>) -> Result<Claimed, StoreError> {
         let call = self.0.statements().claim_in(&request);
-        let row = self.0.ask(&request.key, &call).await?;
+        let row = self.0.ask(Some(&request.key), &call).await?;
         answer::claimed(&request.key, &row.ok_or_else(no_row)?)
     }
 
     async fn finish(&mut self, request: &FinishRequest) -> Result<(), CommitError> {
         let key = request.owner.key;
         let call = self.0.statements().finish_lent(request);
-        let row = self.0.ask(&key, &call).await.map_err(not_committed)?;
+        let row = self.0.ask(Some(&key), &call).await.map_err(not_committed)?;
         let row = row.ok_or(CommitError::Ended)?;
         match answer::finished(&key, &row).map_err(not_committed)? {
             Finish::Finished => Ok(()),
@@ -73,16 +73,31 @@ impl<S: Session> Open<S> {
         }
     }
 
-    async fn commit(mut self, request: FinishRequest) -> Result<(), CommitError> {
+    async fn commit_finished(mut self, request: FinishRequest) -> Result<(), CommitError> {
         if let Err(error) = self.finish(&request).await {
             // Nothing was committed, whatever became of the statement.
             self.0.roll_back().await;
             return Err(error);
         }
-        self.0.commit().await.map_err(|error| match error {
-            StoreError::Ambiguous(_) => CommitError::InDoubt(error.into()),
-            error => not_committed(error),
-        })
+        self.0.commit().await.map_err(in_doubt_or_not)
+    }
+
+    async fn commit_alone(mut self) -> Result<(), CommitError> {
+        // Behind a statement that failed, a commit rolls back and says so by no error; so this one is to fail.
+        let call = self.0.statements().is_lent();
+        let lent = self.0.ask(None, &call).await.map_err(not_committed);
+        if let Err(error) = lent.and_then(|row| row.ok_or(CommitError::Ended)) {
+            self.0.roll_back().await;
+            return Err(error);
+        }
+        self.0.commit().await.map_err(in_doubt_or_not)
+    }
+}
+
+fn in_doubt_or_not(error: StoreError) -> CommitError {
+    match error {
+        StoreError::Ambiguous(_) => CommitError::InDoubt(error.into()),
+        error => not_committed(error),
     }
 }
 
@@ -139,7 +154,11 @@ impl<S: Session> OpenTransaction for Open<S> {
         self: Box<Self>,
         finish: FinishRequest,
     ) -> BoxFuture<'static, Result<(), CommitError>> {
-        Box::pin(self.commit(finish))
+        Box::pin(self.commit_finished(finish))
+    }
+
+    fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), CommitError>> {
+        Box::pin(self.commit_alone())
     }
 
     fn roll_back(mut self: Box<Self>) -> BoxFuture<'static, ()> {

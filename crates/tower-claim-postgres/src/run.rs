@@ -163,9 +163,9 @@ impl Session for Pooled {
         self.store.statements()
     }
 
-    async fn ask(&mut self, key: &Key, call: &Call) -> Result<Option<Row>, StoreError> {
+    async fn ask(&mut self, key: Option<&Key>, call: &Call) -> Result<Option<Row>, StoreError> {
         let client: &Client = &self.client;
-        self.store.ask_row(client, call, Some(key)).await
+        self.store.ask_row(client, call, key).await
     }
 
     async fn commit(&mut self) -> Result<(), StoreError> {

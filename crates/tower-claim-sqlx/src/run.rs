@@ -176,8 +176,8 @@ impl Session for Pooled {
         self.claims.statements()
     }
 
-    async fn ask(&mut self, key: &Key, call: &Call) -> Result<Option<Answer>, StoreError> {
-        look(&mut self.connection, Some(key), call).await
+    async fn ask(&mut self, key: Option<&Key>, call: &Call) -> Result<Option<Answer>, StoreError> {
+        look(&mut self.connection, key, call).await
     }
 
     async fn commit(&mut self) -> Result<(), StoreError> {

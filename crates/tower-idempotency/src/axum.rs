@@ -12,7 +12,8 @@ use tower_claim::{Code, Refusal};
 use crate::{IdempotentRun, NoEffect, PointRefused};
 
 /// Refused where no idempotency layer ran this request: 400 `key-missing`, whose detail tells a request
-/// without a key from an application that is wired wrongly. `Option<IdempotentRun>` where a key is optional.
+/// without a key from an application that is wired wrongly. `Option<IdempotentRun>` where a key is optional. A layer that is
+/// switched off is no reason: the run tells that it [is not guarded](IdempotentRun::is_guarded).
 impl<S: Sync> FromRequestParts<S> for IdempotentRun {
     type Rejection = Response;
 

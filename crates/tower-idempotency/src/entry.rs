@@ -16,6 +16,7 @@ use crate::layer::LayerId;
 use crate::quota::{Tenant, Tenants};
 use crate::run::IdempotentRun;
 use crate::scope::Scoped;
+use crate::unguarded::Named;
 use crate::weak::{self, OnWeakKey, Warned};
 
 type ScopeFn = dyn Fn(&Parts) -> Option<String> + Send + Sync;
@@ -49,6 +50,8 @@ pub(crate) enum Source {
 pub(crate) enum Entry {
     /// None of our business.
     Pass,
+    /// It runs without a claim, and would have had one: switched off, or only looked on.
+    Unguarded(Named),
     Refuse(Refusal),
     Guard(Ticket),
 }
@@ -79,6 +82,14 @@ pub(crate) struct LastWindow {
 }
 
 impl Ticket {
+    /// Its key, as far as the head tells.
+    fn named(self) -> Named {
+        match self {
+            Self::Keyed(guarded) => Some((guarded.key, guarded.business_key)),
+            Self::ByBody(_) => None,
+        }
+    }
+
     /// Whether it asks for what this run is about. A handler that sends requests of its own, each under a key of its
     /// own, may send its extensions along: those are guarded.
     fn is_of(&self, run: &IdempotentRun) -> bool {
@@ -117,7 +128,7 @@ impl EntryRules {
     pub(crate) fn look_at(&self, parts: &Parts, sight: &Sight<'_>) -> Entry {
         let mode = self.gate.mode(parts);
         if mode == Mode::Off {
-            return Entry::Pass;
+            return self.switched_off(parts, sight.clock);
         }
         let entry = match self.read(parts, sight) {
             Ok(None) => return Entry::Pass,
@@ -130,14 +141,40 @@ impl EntryRules {
             Ok(Some(ticket)) => Entry::Guard(ticket),
             Err(refusal) => Entry::Refuse(refusal),
         };
-        if mode == Mode::Observe {
-            match entry {
-                Entry::Refuse(_) => sight.counters.observed_refusals.add(),
-                _ => sight.counters.observed.add(),
-            }
+        if mode != Mode::Observe {
+            return entry;
+        }
+        match entry {
+            Entry::Refuse(_) => sight.counters.observed_refusals.add(),
+            _ => sight.counters.observed.add(),
+        }
+        match entry {
+            Entry::Guard(ticket) => Entry::Unguarded(ticket.named()),
+            _ if self.brings_a_key(parts) => Entry::Unguarded(None),
+            _ => Entry::Pass,
+        }
+    }
+
+    /// Refuses nothing, warns of nothing, counts nothing.
+    fn switched_off(&self, parts: &Parts, clock: &dyn Clock) -> Entry {
+        if !self.gate.names(parts) || !self.brings_a_key(parts) {
             return Entry::Pass;
         }
-        entry
+        let ticket = match self.ticket(parts, clock, |_| Ok(())) {
+            Ok(None) => return Entry::Pass,
+            Ok(Some(ticket)) => Some(ticket),
+            Err(_) => None,
+        };
+        match self.run_around(parts) {
+            Some(run) if ticket.as_ref().is_none_or(|ticket| ticket.is_of(run)) => Entry::Pass,
+            _ => Entry::Unguarded(ticket.and_then(Ticket::named)),
+        }
+    }
+
+    /// Whether the client sent a key, be it what it may; where the server makes the keys, any request may have one.
+    fn brings_a_key(&self, parts: &Parts) -> bool {
+        self.header()
+            .is_none_or(|name| parts.headers.contains_key(name))
     }
 
     /// The run of this layer value around this request.
@@ -146,20 +183,29 @@ impl EntryRules {
     }
 
     fn read(&self, parts: &Parts, sight: &Sight<'_>) -> Result<Option<Ticket>, Refusal> {
+        self.ticket(parts, sight.clock, |key| self.judge(key, parts, sight))
+    }
+
+    fn ticket(
+        &self,
+        parts: &Parts,
+        clock: &dyn Clock,
+        judge: impl FnOnce(&BusinessKey) -> Result<(), Refusal>,
+    ) -> Result<Option<Ticket>, Refusal> {
         let guarded = match &self.source {
             Source::Head(source) => {
                 let key = source.read(parts).map_err(|why| self.invalid(why))?;
                 let Some(business_key) = key else {
                     return self.without_key();
                 };
-                self.judge(&business_key, parts, sight)?;
+                judge(&business_key)?;
                 Guarded::of(business_key, self.scoped(parts)?)
             }
             Source::Fields(derived) if derived.needs_body() => {
                 return self.scoped(parts).map(Ticket::ByBody).map(Some);
             }
             Source::Fields(derived) => {
-                let now = sight.clock.unix_time();
+                let now = clock.unix_time();
                 match derived.read(&self.scoped(parts)?, parts, &[], now)? {
                     Some(guarded) => guarded,
                     None => return self.without_key(),

@@ -24,11 +24,11 @@ use crate::existing::Asked;
 use crate::keep::settle;
 use crate::open::OpenRun;
 use crate::reconcile::{self, LapsedRun};
-use crate::reply::Reply;
+use crate::reply::{Reply, Status};
 use crate::run::IdempotentRun;
 use crate::shared::Shared;
 use crate::stage::Row;
-use crate::store_down::run_unprotected;
+use crate::unguarded::unguarded;
 use crate::upload::{Upload, verify};
 
 /// The inner service of one call.
@@ -165,7 +165,12 @@ where
             row.runs();
             shared.counters.unprotected.add();
             shared.counters.meter.unprotected(entry.key);
-            return run_unprotected(&shared, &responder, inner, parts, upload).await;
+            let fate = upload.fate();
+            let body = (upload.into_body(&shared), fate);
+            let named = Some((entry.key, entry.business_key));
+            // Boxed: who waits holds room for all that may come of it.
+            let run = unguarded(shared, inner, parts, body, named, Some(Status::Unprotected));
+            return Box::pin(run).await;
         }
         Admitted::Answer(reply) => {
             let reply = match reply {

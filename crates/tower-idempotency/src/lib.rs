@@ -159,6 +159,7 @@ mod stage;
 mod store_down;
 mod telemetry;
 mod transaction;
+mod unguarded;
 mod upload;
 mod wait;
 mod way;

@@ -22,6 +22,7 @@ use crate::running::RunSeat;
 use crate::shared::Shared;
 use crate::stage::Row;
 use crate::telemetry::RunName;
+use crate::transaction::{came_second, ended};
 
 /// A run whose claim is to be settled: finished with an outcome, or released without one. Dropped
 /// unsettled (its task was killed) it lapses, once its handler was called, and where a run before it crashed.
@@ -302,13 +303,8 @@ impl OpenRun {
                 );
                 Some(self.shared.refused(refusal).into())
             }
-            Settled::CameSecond => Some(self.shared.refused(self.came_second()).into()),
-            Settled::Ended => {
-                let refusal = Refusal::new(Code::HandlerPanicked).with_detail(
-                    "the handler ended the transaction that it was lent: that is the layer's to do",
-                );
-                Some(self.shared.refused(refusal).into())
-            }
+            Settled::CameSecond => Some(self.shared.refused(came_second()).into()),
+            Settled::Ended => Some(self.shared.refused(ended()).into()),
             Settled::Unknown => Some(self.shared.unknown()),
         }
     }

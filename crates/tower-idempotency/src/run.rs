@@ -13,6 +13,7 @@ use tower_claim::{Fingerprint, Key, Loss, NoPointOfNoReturn, Token};
 use crate::inside::Hold;
 use crate::layer::LayerId;
 use crate::refused::PointRefused;
+use crate::unguarded::Unheld;
 use crate::way::Way;
 
 /// The run of a handler behind the layer, in the request's extensions (with the feature `axum` an
@@ -48,6 +49,8 @@ struct Inner {
     took_over_here: bool,
     /// Gone when the run is over.
     hold: Mutex<Option<Hold>>,
+    /// Where no claim protects it.
+    unheld: Option<Unheld>,
     /// Marks that were sent and not clearly answered.
     marks_in_doubt: AtomicUsize,
     /// The store said yes.
@@ -74,6 +77,7 @@ impl IdempotentRun {
                 took_over: hold.took_over().cloned(),
                 took_over_here: hold.attempt() > 1,
                 hold: Mutex::new(Some(hold)),
+                unheld: None,
                 marks_in_doubt: AtomicUsize::new(0),
                 marked: AtomicBool::new(false),
                 layer,
@@ -83,13 +87,61 @@ impl IdempotentRun {
         }
     }
 
-    /// The business key of this request.
+    /// A run that no claim protects.
+    pub(crate) fn unguarded(
+        (record, key): (Key, BusinessKey),
+        unheld: Unheld,
+        layer: LayerId,
+        outer: Option<IdempotentRun>,
+    ) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                record,
+                key,
+                token: Token::ZERO,
+                attempt: 1,
+                took_over: None,
+                took_over_here: false,
+                hold: Mutex::new(None),
+                unheld: Some(unheld),
+                marks_in_doubt: AtomicUsize::new(0),
+                marked: AtomicBool::new(false),
+                layer,
+                outer,
+                way: Way::begin(record),
+            }),
+        }
+    }
+
+    /// Whether a claim protects this run. `false` where the layer is switched off, only
+    /// [observes](tower_claim::http::Mode::Observe), is told by its gate's predicate to leave the request alone, or goes on
+    /// [without its store](crate::OnStoreDown::RunUnprotected): a repeat runs again then.
+    ///
+    /// A handler need not ask. Without a claim it finds attempt 1, the time that a claim could last, and a
+    /// [point of no return](Self::point_of_no_return) that is passed without a store; but [token](Self::token) 0.
+    ///
+    /// ```
+    /// use tower_idempotency::IdempotentRun;
+    ///
+    /// /// A payment that must not be made twice, whatever the layer is told.
+    /// fn may_pay(run: &IdempotentRun) -> bool {
+    ///     run.is_guarded()
+    /// }
+    /// ```
+    pub fn is_guarded(&self) -> bool {
+        self.inner.unheld.is_none()
+    }
+
+    /// The business key of this request. Where nobody has looked at it, since the layer is switched off or only observes
+    /// and the key is in the body or malformed, one that no other request has.
     pub fn key(&self) -> &BusinessKey {
         &self.inner.key
     }
 
     /// The fencing token of this run: above those of all runs before it under this key. A resource that
     /// remembers the highest token it has seen can refuse a run that was taken over.
+    ///
+    /// [`Token::ZERO`] where the run [is not guarded](Self::is_guarded): no claim has drawn one. Such a resource refuses it.
     pub fn token(&self) -> Token {
         self.inner.token
     }
@@ -114,12 +166,18 @@ impl IdempotentRun {
     ///
     /// How it was lost; [`Loss::Ended`] when the run is over.
     pub fn check(&self) -> Result<(), Loss> {
+        if let Some(unheld) = &self.inner.unheld {
+            return unheld.check();
+        }
         self.hold().map_or(Err(Loss::Ended), |hold| hold.check())
     }
 
     /// How long the claim is held from now on if nothing is renewed any more; zero when it is lost, or the run over. A
     /// call that must not outlast it takes this for its timeout.
     pub fn remaining(&self) -> Duration {
+        if let Some(unheld) = &self.inner.unheld {
+            return unheld.remaining();
+        }
         self.hold().map_or(Duration::ZERO, |hold| hold.remaining())
     }
 
@@ -157,11 +215,13 @@ impl IdempotentRun {
     /// Resolves when the claim is lost. The handler is *not* stopped then: stop by yourself where that is
     /// safe. A run that is over resolves at once.
     pub fn lost(&self) -> impl Future<Output = Loss> + Send + 'static + use<> {
+        let unheld = self.inner.unheld.clone();
         let lost = self.hold().map(|hold| hold.lost());
         async move {
-            match lost {
-                Some(lost) => lost.await,
-                None => Loss::Ended,
+            match (lost, unheld) {
+                (Some(lost), _) => lost.await,
+                (None, Some(unheld)) => unheld.lost().await,
+                (None, None) => Loss::Ended,
             }
         }
     }
@@ -184,7 +244,8 @@ impl IdempotentRun {
 
     /// Says that what follows cannot be taken back or tried twice: a payment, a letter. Go on only after
     /// `Ok`. One trip to the store; none in a run that a [reconcile hook](crate::IdempotencyBuilder::reconcile) let
-    /// run, since it is asked again before the next.
+    /// run, since it is asked again before the next; nor in one that [is not guarded](Self::is_guarded), of which nobody
+    /// will know.
     ///
     /// From then on every answer is kept and replayed, also a 5xx; and after a crash, a panic or a lapse the
     /// outcome is *unknown*: nobody runs again until an operator resolves it or its unfinished keep has
@@ -205,6 +266,11 @@ impl IdempotentRun {
     ///
     /// After a drop the mark may or may not be in the record.
     pub async fn point_of_no_return(&self) -> Result<(), PointRefused> {
+        if let Some(unheld) = &self.inner.unheld {
+            unheld.check().map_err(NoPointOfNoReturn::Lost)?;
+            self.inner.marked.store(true, Ordering::Release);
+            return Ok(());
+        }
         let Some(hold) = self.hold() else {
             return Err(NoPointOfNoReturn::Lost(Loss::Ended).into());
         };
@@ -264,6 +330,7 @@ impl IdempotentRun {
     pub(crate) fn end(&self) -> Option<Hold> {
         let hold = self.lock().take();
         hold.iter().for_each(Hold::end);
+        self.inner.unheld.iter().for_each(Unheld::end);
         hold
     }
 
@@ -295,6 +362,7 @@ impl fmt::Debug for IdempotentRun {
             .field("key", &self.inner.key)
             .field("token", &self.inner.token)
             .field("attempt", &self.inner.attempt)
+            .field("guarded", &self.is_guarded())
             .field("marked", &self.is_marked())
             .finish_non_exhaustive()
     }

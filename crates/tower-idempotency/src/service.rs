@@ -11,12 +11,13 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
-use crate::body::{BoxError, RequestBody, ResponseBody};
+use crate::body::{BoxError, RequestBody, ResponseBody, UploadFate};
 use crate::entry::Entry;
 use crate::execute::{Inner, guarded};
 use crate::future::ResponseFuture;
 use crate::shared::Shared;
 use crate::stage::Row;
+use crate::unguarded::unguarded;
 use crate::weak::Warned;
 
 /// Runs each business request once. Made by [`IdempotencyLayer`](crate::IdempotencyLayer).
@@ -39,6 +40,16 @@ impl<S> Idempotency<S> {
     /// The inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
+    }
+
+    /// The service that was polled ready goes into the call, a fresh clone takes its place: the clone has not been
+    /// polled, and calling it instead would break its contract.
+    fn take_ready(&mut self) -> Inner<S>
+    where
+        S: Clone,
+    {
+        let fresh = self.inner.clone();
+        Inner::Ready(mem::replace(&mut self.inner, fresh))
     }
 }
 
@@ -67,6 +78,13 @@ where
                 let request = Request::from_parts(parts, RequestBody::pass(body));
                 ResponseFuture::pass(self.inner.call(request))
             }
+            Entry::Unguarded(named) => {
+                let ready = self.take_ready();
+                let shared = Arc::clone(&self.shared);
+                let body = (RequestBody::pass(body), UploadFate::default());
+                let run = unguarded(shared, ready, parts, body, named, None);
+                ResponseFuture::guarded(Box::pin(run))
+            }
             Entry::Refuse(refusal) => {
                 // What was polled ready may hold a place, and nobody calls it now: a kept-alive connection keeps this
                 // service as long as it is idle.
@@ -78,10 +96,7 @@ where
                 ResponseFuture::ready(self.shared.responder(&parts).respond(refusal))
             }
             Entry::Guard(ticket) => {
-                // The service that was polled ready goes into the call, a fresh clone takes its place: the
-                // clone has not been polled, and calling it instead would break its contract.
-                let fresh = self.inner.clone();
-                let ready = Inner::Ready(mem::replace(&mut self.inner, fresh));
+                let ready = self.take_ready();
                 let shared = Arc::clone(&self.shared);
                 ResponseFuture::guarded(Box::pin(guarded(shared, ready, parts, body, ticket)))
             }

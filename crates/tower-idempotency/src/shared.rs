@@ -8,7 +8,7 @@ use http::request::Parts;
 use tokio::sync::Semaphore;
 use tower_claim::http::RenderRefusal;
 use tower_claim::store::Value;
-use tower_claim::{Clock, Detached, Keeper, Key, Refusal, Terms};
+use tower_claim::{Clock, Detached, Entropy, Keeper, Key, Refusal, Terms};
 
 use crate::admit::OnBusy;
 use crate::counts::Counters;
@@ -37,6 +37,7 @@ use crate::weak::Warned;
 pub(crate) struct Shared {
     pub(crate) keeper: Keeper,
     pub(crate) terms: Terms,
+    pub(crate) entropy: Arc<dyn Entropy>,
     pub(crate) entry: EntryRules,
     pub(crate) fingerprint_secret: Option<Secret>,
     pub(crate) on_busy: OnBusy,

@@ -1,19 +1,8 @@
 //! What a request is to do without the store.
 
-use std::error::Error as StdError;
-
-use bytes::Bytes;
-use http::request::Parts;
-use http::{Request, Response};
-use http_body::Body;
 use tower_claim::StoreError;
-use tower_service::Service;
 
-use crate::body::{RequestBody, ResponseBody};
-use crate::execute::{Answer, Inner};
-use crate::reply::{Responder, Status};
 use crate::shared::Shared;
-use crate::upload::Upload;
 
 /// What a request with a key does when the store does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -34,24 +23,4 @@ impl Shared {
         self.on_store_down == OnStoreDown::RunUnprotected
             && matches!(error, StoreError::Unavailable(_) | StoreError::Ambiguous(_))
     }
-}
-
-/// Runs the handler without a claim, and says so.
-pub(crate) async fn run_unprotected<S, B, R>(
-    shared: &Shared,
-    responder: &Responder,
-    inner: Inner<S>,
-    parts: Parts,
-    upload: Upload<B>,
-) -> Answer<R, S::Error>
-where
-    S: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone,
-    B: Body<Data = Bytes>,
-    B::Error: Into<Box<dyn StdError + Send + Sync>>,
-    R: Body<Data = Bytes>,
-{
-    let request = Request::from_parts(parts, upload.into_body(shared));
-    let mut response = inner.call(request).await?;
-    responder.tell(response.headers_mut(), Status::Unprotected);
-    Ok(response.map(ResponseBody::pass))
 }

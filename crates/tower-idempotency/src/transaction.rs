@@ -6,7 +6,7 @@ use tower_claim::store::{FinishRequest, Owner, Release, ReleaseRequest, State, V
 use tower_claim::transaction::{
     CommitError, Conflict, NotLent, OpenTransaction, StillLent, TransactionSlot,
 };
-use tower_claim::{Finishing, Settled as InTheEnd, Token};
+use tower_claim::{Code, Finishing, Refusal, Settled as InTheEnd, Token};
 
 use crate::inside::{Begun, Hold};
 use crate::open::{OpenRun, Settled};
@@ -240,10 +240,17 @@ impl OpenRun {
             Settled::RolledBack
         }
     }
+}
 
-    /// What the caller of a run is told that may be tried again.
-    pub(crate) fn came_second(&self) -> tower_claim::Refusal {
-        let refusal = Conflict::CameSecond.to_refusal();
-        refusal.unwrap_or_else(|| tower_claim::Refusal::new(tower_claim::Code::InProgress))
-    }
+/// What the caller of a run is told that may be tried again.
+pub(crate) fn came_second() -> Refusal {
+    let refusal = Conflict::CameSecond.to_refusal();
+    refusal.unwrap_or_else(|| Refusal::new(Code::InProgress))
+}
+
+/// What the caller of a handler is told that ended its transaction.
+pub(crate) fn ended() -> Refusal {
+    Refusal::new(Code::HandlerPanicked).with_detail(
+        "the handler ended the transaction that it was lent: that is the layer's to do",
+    )
 }

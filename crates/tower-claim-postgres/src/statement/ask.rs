@@ -13,6 +13,7 @@ use super::Call;
 use super::param::{Param, key, millis, nonce, number, terms, token, value};
 use super::texts::Texts;
 use crate::Names;
+use crate::lend::WHERE_LENT;
 
 /// Makes the statements of one set of names.
 #[derive(Debug, Clone)]
@@ -140,6 +141,11 @@ impl Statements {
     /// No row where its transaction is none that was lent, or is over: nothing is finished then.
     pub(crate) fn finish_lent(&self, request: &FinishRequest) -> Call {
         self.finish_by(&self.texts.finish_lent, request)
+    }
+
+    /// No row where its transaction is none that was lent, or is over.
+    pub(crate) fn is_lent(&self) -> Call {
+        call(&format!("select 1 {WHERE_LENT}").into(), Vec::new())
     }
 
     fn finish_by(&self, text: &Arc<str>, request: &FinishRequest) -> Call {

@@ -150,7 +150,9 @@ impl Gate {
         }
     }
 
-    fn admits(&self, parts: &Parts) -> bool {
+    /// Whether its methods and routes are this request's, whatever its [predicate](Self::when) says and wherever its
+    /// switch stands. Allocates nothing.
+    pub fn names(&self, parts: &Parts) -> bool {
         let path = || original_uri(&parts.extensions, &parts.uri).path();
         self.methods
             .as_ref()
@@ -159,7 +161,10 @@ impl Gate {
                 .routes
                 .as_ref()
                 .is_none_or(|routes| routes.iter().any(|r| covers(r, path())))
-            && self.predicate.as_ref().is_none_or(|p| p(parts))
+    }
+
+    fn admits(&self, parts: &Parts) -> bool {
+        self.names(parts) && self.predicate.as_ref().is_none_or(|p| p(parts))
     }
 }
 
@@ -224,5 +229,17 @@ mod tests {
             assert_eq!(gate.mode(&parts(Method::POST, "/")), mode);
             assert_eq!(gate.mode(&parts(Method::GET, "/")), Mode::Off);
         }
+    }
+
+    #[test]
+    fn what_it_names_neither_its_predicate_nor_its_switch_decides() {
+        let gate = Gate::new()
+            .methods([Method::POST])
+            .routes(["/orders"])
+            .when(|_| false)
+            .switch(Switch::new(Mode::Off));
+        assert!(gate.names(&parts(Method::POST, "/orders")));
+        assert!(!gate.names(&parts(Method::GET, "/orders")));
+        assert!(!gate.names(&parts(Method::POST, "/refunds")));
     }
 }

@@ -22,6 +22,11 @@
 //! of it is seen outside before the commit, no lease runs, and a crash leaves nothing at all. The handler is the
 //! same.
 //!
+//! Where the layer is switched off, only observes, or goes on without its store, there is no claim, and the handler is the
+//! same yet: its transaction is [committed](OpenTransaction::commit) where it answers below 400, and rolled back
+//! otherwise. A repeat runs again. A request without a key has no transaction of the layer's in any case, since nobody
+//! would end it ([`BeginError::NoRun`]): ask for a key (`require_key`), or take an `Option` of the transaction.
+//!
 //! Where the answer to the commit is missing, the layer asks the record before it answers. Past the point of no
 //! return a commit that fails leaves the outcome unknown: there is more than rows then.
 
@@ -57,6 +62,17 @@ pub trait OpenTransaction: Send + 'static {
         self: Box<Self>,
         finish: FinishRequest,
     ) -> BoxFuture<'static, Result<(), CommitError>>;
+
+    /// Commits it alone: the run had no claim that could be ended, since its layer is switched off, or only looks on.
+    ///
+    /// # Errors
+    ///
+    /// As of [`commit_with`](Self::commit_with); also where a statement of the handler's failed, and it went on.
+    ///
+    /// # Cancellation
+    ///
+    /// As of [`commit_with`](Self::commit_with).
+    fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), CommitError>>;
 
     /// Rolls back: when this has answered, nothing of the transaction will be seen by anybody.
     fn roll_back(self: Box<Self>) -> BoxFuture<'static, ()>;

@@ -211,6 +211,10 @@ mod tests {
             Box::pin(std::future::ready(Ok(())))
         }
 
+        fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), CommitError>> {
+            Box::pin(std::future::ready(Ok(())))
+        }
+
         fn roll_back(self: Box<Self>) -> BoxFuture<'static, ()> {
             Box::pin(std::future::ready(()))
         }
@@ -296,6 +300,10 @@ mod tests {
             finish: FinishRequest,
         ) -> BoxFuture<'static, Result<(), CommitError>> {
             Box::new(self.0).commit_with(finish)
+        }
+
+        fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), CommitError>> {
+            Box::pin(std::future::ready(Ok(())))
         }
 
         fn roll_back(self: Box<Self>) -> BoxFuture<'static, ()> {

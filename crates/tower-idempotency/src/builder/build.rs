@@ -312,6 +312,7 @@ impl IdempotencyBuilder {
         IdempotencyLayer::of(Shared {
             keeper,
             terms,
+            entropy: Arc::clone(&self.entropy),
             entry,
             fingerprint_secret: self.fingerprint_secret.map(Secret::new),
             on_busy: self.on_busy,

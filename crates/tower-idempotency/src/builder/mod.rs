@@ -203,8 +203,13 @@ impl IdempotencyBuilder {
 
     /// Limits the layer to methods, routes and a predicate, and holds the switch that turns it off, or to
     /// observe-only, while it runs. Default: POST, PATCH, PUT and DELETE on every route; a gate that names no
-    /// methods stands for these four. In observe-only
-    /// mode requests pass untouched; [`Counts`](crate::Counts) tell how many would have been guarded.
+    /// methods stands for these four.
+    ///
+    /// Off, in observe-only mode, and where the predicate leaves it out, a request with a key runs each time it is sent,
+    /// and its handler need not know: it finds an [`IdempotentRun`](crate::IdempotentRun), which tells that it
+    /// [is not guarded](crate::IdempotentRun::is_guarded), and its transaction is committed where it answers below 400. Nothing
+    /// is read of a body, nothing refused, nothing kept. In observe-only mode [`Counts`](crate::Counts) tell how many would
+    /// have been guarded; where the key is in the body, all requests count that may have one.
     ///
     /// ```
     /// use http::Method;

@@ -9,8 +9,9 @@ impl IdempotencyBuilder {
     /// What a request with a key does when the store does not answer its claim. Default: [`OnStoreDown::Refuse`], the
     /// layer fails closed.
     ///
-    /// Under [`OnStoreDown::RunUnprotected`] the handler runs as if the layer were not there: without an
-    /// [`IdempotentRun`](crate::IdempotentRun), and cancelled when its caller hangs up. Its answer carries
+    /// Under [`OnStoreDown::RunUnprotected`] the handler runs as if the layer were not there: its
+    /// [`IdempotentRun`](crate::IdempotentRun) [is not guarded](crate::IdempotentRun::is_guarded), its transaction is
+    /// committed where it answers below 400, and it is cancelled when its caller hangs up. Its answer carries
     /// `Idempotency-Status: unprotected`, whatever [`tell_status`](Self::tell_status) says, and is counted
     /// ([`Counts::unprotected`](crate::Counts::unprotected)). A request that has met a run of its key already is
     /// refused as ever, and so is one whose quota or earlier window cannot be asked for. For work that may be done

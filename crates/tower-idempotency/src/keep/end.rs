@@ -11,7 +11,7 @@ use http_body_util::BodyExt;
 use tower_claim::http::{End as Ended, ResponseEnd};
 
 use super::tape::Tape;
-use crate::body::Fed;
+use crate::body::{Fed, ResponseBody};
 
 /// How the reading of a body ended.
 pub(super) enum End<E> {
@@ -33,6 +33,28 @@ impl<E> End<E> {
             Ended::Short => Self::Short,
             _ => Self::Whole,
         }
+    }
+
+    /// A body that shows what was read, and then what comes.
+    pub(super) fn into_body<R>(self, mut tape: Tape, rest: Pin<Box<R>>) -> ResponseBody<R>
+    where
+        R: Body<Data = Bytes, Error = E>,
+    {
+        let next = match self {
+            Self::Whole => return ResponseBody::whole(tape.into_whole()),
+            Self::Short => {
+                let trailers = tape.trailers.take();
+                vec![trailers.map_or(Fed::Over, |trailers| Fed::Last(Frame::trailers(trailers)))]
+            }
+            Self::Over(frame) => vec![Fed::Frame(frame), Fed::Rest(rest)],
+            Self::Outlasted => vec![Fed::Rest(rest)],
+            Self::Broken(broken) => vec![broken.into_fed()],
+        };
+        let (feed, fed) = tape.into_fed();
+        for next in next {
+            let _ = feed.send(next);
+        }
+        fed
     }
 }
 

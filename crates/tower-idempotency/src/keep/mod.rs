@@ -10,6 +10,7 @@ mod judge;
 mod pass_on;
 mod stream;
 mod tape;
+mod unguarded;
 
 use std::future::Future;
 
@@ -17,7 +18,7 @@ use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use http::response::Parts;
 use http::{HeaderMap, Response};
-use http_body::{Body, Frame};
+use http_body::Body;
 use tokio::sync::oneshot;
 use tower_claim::Renewal;
 use tower_claim::http::ResponseEnd;
@@ -36,6 +37,7 @@ use stream::stream;
 use tape::Tape;
 
 pub(crate) use judge::{at_the_end, by_head, refuses};
+pub(crate) use unguarded::end_unguarded;
 
 /// Settles the run by its response, and sends that.
 pub(crate) async fn settle<R, E>(
@@ -161,41 +163,17 @@ async fn collect<R, E>(
         }
         end => end,
     };
-    let (settled, body) = match end {
+    let settled = match &end {
         End::Whole => {
             let trailers = tape.trailers.as_ref();
-            let settled = settle_whole(open, verdict, head, Some(&tape), trailers).await;
-            (settled, ResponseBody::whole(tape.into_whole()))
+            settle_whole(open, verdict, head, Some(&tape), trailers).await
         }
-        End::Short => {
-            let settled = give_back(open, false).await;
-            let last = tape.trailers.take();
-            let last = last.map_or(Fed::Over, |trailers| Fed::Last(Frame::trailers(trailers)));
-            let (feed, fed) = tape.into_fed();
-            let _ = feed.send(last);
-            (settled, fed)
-        }
-        End::Over(frame) => {
-            // It lied about its length: over the cap all the same.
-            let settled = finish_alone(open, head).await;
-            let (feed, fed) = tape.into_fed();
-            let _ = feed.send(Fed::Frame(frame));
-            let _ = feed.send(Fed::Rest(body));
-            (settled, fed)
-        }
-        End::Outlasted => {
-            let settled = finish_alone(open, head).await;
-            let (feed, fed) = tape.into_fed();
-            let _ = feed.send(Fed::Rest(body));
-            (settled, fed)
-        }
-        End::Broken(broken) => {
-            let settled = give_back(open, broken.is_panic()).await;
-            let (feed, fed) = tape.into_fed();
-            let _ = feed.send(broken.into_fed());
-            (settled, fed)
-        }
+        End::Short => give_back(open, false).await,
+        End::Broken(broken) => give_back(open, broken.is_panic()).await,
+        // Over the cap, whatever it said of its length.
+        End::Over(_) | End::Outlasted => finish_alone(open, head).await,
     };
+    let body = end.into_body(tape, body);
     let sent = match open.instead(settled).await {
         None => Response::from_parts(parts, body),
         Some(reply) => open.responder.respond(reply),
@@ -207,14 +185,18 @@ async fn collect<R, E>(
 /// answered, so its work is done: before another may run it again, it is kept as done, and the rest of the
 /// response goes on alone.
 async fn before_the_claim_ends<T>(open: &OpenRun, frame: impl Future<Output = T>) -> Option<T> {
-    let frame = tokio::select! {
-        biased;
-        frame = frame => frame,
-        // Made when the frame is not there at once.
-        _ = async { open.run.lost().await } => return None,
-    };
+    let frame = before_its_end(&open.run, frame).await?;
     is_going_on(&open.run, open.shared.terms.renewal());
     Some(frame)
+}
+
+async fn before_its_end<T>(run: &IdempotentRun, frame: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        frame = frame => Some(frame),
+        // Made when the frame is not there at once.
+        _ = async { run.lost().await } => None,
+    }
 }
 
 /// A frame is a sign of life, where the claim needs one.

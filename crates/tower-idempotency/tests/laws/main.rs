@@ -42,6 +42,7 @@ mod run;
 mod secrets;
 mod sockets;
 mod support;
+mod unguarded;
 mod unprotected;
 mod uploads;
 mod uploads_hashed;

@@ -290,6 +290,10 @@ impl OpenTransaction for Rows {
         })
     }
 
+    fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), CommitError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     fn roll_back(self: Box<Self>) -> BoxFuture<'static, ()> {
         Box::pin(std::future::ready(()))
     }

@@ -18,9 +18,9 @@ use tower_idempotency::{Outcome, RequestBody};
 use crate::support::*;
 
 /// A transaction that notes its end.
-struct Rows {
-    store: Arc<MemoryStore>,
-    ends: Arc<Mutex<Vec<&'static str>>>,
+pub(crate) struct Rows {
+    pub(crate) store: Arc<MemoryStore>,
+    pub(crate) ends: Arc<Mutex<Vec<&'static str>>>,
 }
 
 impl OpenTransaction for Rows {
@@ -33,6 +33,11 @@ impl OpenTransaction for Rows {
             let _ = self.store.finish(finish).await;
             Ok(())
         })
+    }
+
+    fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), CommitError>> {
+        self.ends.lock().unwrap().push("committed alone");
+        Box::pin(std::future::ready(Ok(())))
     }
 
     fn roll_back(self: Box<Self>) -> BoxFuture<'static, ()> {
@@ -175,6 +180,10 @@ impl OpenTransaction for Failing {
                 Fails::Silent => std::future::pending().await,
             }
         })
+    }
+
+    fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), CommitError>> {
+        unreachable!("these runs have a claim")
     }
 
     fn roll_back(self: Box<Self>) -> BoxFuture<'static, ()> {

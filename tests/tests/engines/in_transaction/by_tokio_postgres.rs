@@ -8,7 +8,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use deadpool_postgres::{Manager, Pool};
 use tokio_postgres::NoTls;
+use tower_claim::http::{Gate, Switch};
 use tower_claim_postgres::{RunTransaction, Transactions};
+use tower_idempotency::IdempotentRun;
 
 use super::laws::{Answer, send};
 use super::{Mode, SECOND, Shop, TOGETHER};
@@ -48,6 +50,33 @@ async fn twice(shop: &Shop, mode: Mode, answers: [fn() -> Response; 2]) -> [Answ
     let app = axum::Router::new().route("/orders", post(handler).layer(layer));
     let app = app.with_state(transactions);
     [send(&app, "key").await, send(&app, "key").await]
+}
+
+/// A route whose layer stands so; the handler writes a row, and then answers.
+pub fn switched<F>(
+    shop: &Shop,
+    mode: Mode,
+    position: tower_claim::http::Mode,
+    answer: impl Fn(RunTransaction) -> F + Clone + Send + Sync + 'static,
+) -> axum::Router
+where
+    F: Future<Output = Response> + Send,
+{
+    let handler = async move |run: IdempotentRun, tx: RunTransaction| {
+        assert!(!run.is_guarded());
+        run.point_of_no_return().await.expect("no store is asked");
+        insert(&tx).await;
+        answer(tx).await
+    };
+    let transactions = transactions(shop);
+    let layer = match mode {
+        Mode::Inside => shop.layer().claim_inside(transactions.clone()),
+        _ => shop.layer(),
+    };
+    let layer = layer.gate(Gate::new().switch(Switch::new(position)));
+    let layer = layer.build().expect("good settings");
+    let app = axum::Router::new().route("/orders", post(handler).layer(layer));
+    app.with_state(transactions)
 }
 
 fn done() -> Response {

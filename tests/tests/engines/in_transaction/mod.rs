@@ -13,6 +13,7 @@ mod laws;
 mod recovered;
 mod repeats;
 mod streams;
+mod unguarded;
 mod victim;
 
 use std::sync::OnceLock;

@@ -73,6 +73,8 @@ pub(super) fn of(shared: &Shared) -> Vec<Chapter> {
         // Its store is told of.
         keeper,
         terms,
+        // Chance.
+        entropy: _,
         entry,
         fingerprint_secret,
         on_busy,

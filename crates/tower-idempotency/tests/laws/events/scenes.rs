@@ -136,6 +136,10 @@ impl OpenTransaction for Refused {
         Box::pin(async { Err(CommitError::RolledBack(quoting)) })
     }
 
+    fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), CommitError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     fn roll_back(self: Box<Self>) -> BoxFuture<'static, ()> {
         Box::pin(std::future::ready(()))
     }
