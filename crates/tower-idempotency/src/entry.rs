@@ -90,17 +90,22 @@ impl Ticket {
         }
     }
 
-    /// Whether it asks for what this run is about. A handler that sends requests of its own, each under a key of its
-    /// own, may send its extensions along: those are guarded.
-    fn is_of(&self, run: &IdempotentRun) -> bool {
+    /// Whether it asks for what this run is about; `None` where its body tells.
+    fn is_of(&self, run: &IdempotentRun) -> Option<bool> {
         match self {
-            Self::Keyed(guarded) => guarded.business_keys().any(|key| key == run.key()),
-            Self::ByBody(_) => true,
+            Self::Keyed(guarded) => Some(guarded.is_of(run)),
+            Self::ByBody(_) => None,
         }
     }
 }
 
 impl Guarded {
+    /// Whether it asks for what this run is about. A handler that sends requests of its own, each under a key of its
+    /// own, may send its extensions along: those are guarded.
+    pub(crate) fn is_of(&self, run: &IdempotentRun) -> bool {
+        self.business_keys().any(|key| key == run.key())
+    }
+
     fn business_keys(&self) -> impl Iterator<Item = &BusinessKey> {
         let last = self.last.as_ref().map(|last| &last.business_key);
         iter::once(&self.business_key).chain(last)
@@ -134,7 +139,12 @@ impl EntryRules {
             Ok(None) => return Entry::Pass,
             // A layer value on a route and on the router around it is one guard, not two; also where
             // something between them took the key off.
-            Ok(Some(ticket)) if self.run_around(parts).is_some_and(|run| ticket.is_of(run)) => {
+            Ok(Some(ticket))
+                if self.run_around(parts).is_some_and(|run| {
+                    // Where the body is not read in the end, it is taken for the same request.
+                    ticket.is_of(run).unwrap_or(mode == Mode::Observe)
+                }) =>
+            {
                 return Entry::Pass;
             }
             Err(_) if self.run_around(parts).is_some() => return Entry::Pass,
@@ -166,7 +176,13 @@ impl EntryRules {
             Err(_) => None,
         };
         match self.run_around(parts) {
-            Some(run) if ticket.as_ref().is_none_or(|ticket| ticket.is_of(run)) => Entry::Pass,
+            Some(run)
+                if ticket
+                    .as_ref()
+                    .is_none_or(|ticket| ticket.is_of(run).unwrap_or(true)) =>
+            {
+                Entry::Pass
+            }
             _ => Entry::Unguarded(ticket.and_then(Ticket::named)),
         }
     }
@@ -178,7 +194,7 @@ impl EntryRules {
     }
 
     /// The run of this layer value around this request.
-    fn run_around<'a>(&self, parts: &'a Parts) -> Option<&'a IdempotentRun> {
+    pub(crate) fn run_around<'a>(&self, parts: &'a Parts) -> Option<&'a IdempotentRun> {
         parts.extensions.get::<IdempotentRun>()?.of(self.layer)
     }
 
@@ -215,7 +231,7 @@ impl EntryRules {
         Ok(Some(Ticket::Keyed(guarded)))
     }
 
-    /// The key of a request whose body was read.
+    /// The key of a request whose body was read. `None` where it has none, or is guarded by this layer value already.
     pub(crate) fn read_body(
         &self,
         scoped: &Scoped,
@@ -226,9 +242,13 @@ impl EntryRules {
         let Source::Fields(derived) = &self.source else {
             return Ok(None);
         };
-        match derived.read(scoped, parts, body, clock.unix_time())? {
-            Some(guarded) => Ok(Some(guarded)),
-            None => self.without_key(),
+        let read = derived.read(scoped, parts, body, clock.unix_time());
+        match (read, self.run_around(parts)) {
+            (Ok(Some(guarded)), Some(run)) if guarded.is_of(run) => Ok(None),
+            (Ok(None) | Err(_), Some(_)) => Ok(None),
+            (Ok(Some(guarded)), _) => Ok(Some(guarded)),
+            (Ok(None), None) => self.without_key(),
+            (Err(why), None) => Err(why.into()),
         }
     }
 

@@ -16,7 +16,7 @@ use tower::timeout::TimeoutLayer;
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, Service as _, ServiceExt};
 use tower_claim::testing::Operation;
-use tower_idempotency::{IdempotencyLayer, IdempotentRun, OnBusy, RequestBody};
+use tower_idempotency::{IdempotencyLayer, IdempotentRun, OnBusy, RequestBody, RequestFields};
 
 use crate::support::*;
 
@@ -181,31 +181,88 @@ async fn one_layer_value_met_twice_guards_once() {
     assert_eq!((app.effects(), layer.counts().runs), (1, 1));
 }
 
-/// A batch handler sends its items through the same guard, and its extensions along.
-#[tokio::test(start_paused = true)]
-async fn a_request_within_a_run_is_guarded_under_a_key_of_its_own() {
-    let app = App::new();
-    let layer = app.builder().build().unwrap();
-    let batch = layer.layer(BoxCloneSyncService::new(tower::service_fn({
-        let items = app.under(&layer);
+/// A batch handler sends its items through the same guard, and its extensions along; then it fails.
+fn batch(layer: &IdempotencyLayer, items: Service, asks: [Ask; 2]) -> Service {
+    layer.layer(BoxCloneSyncService::new(tower::service_fn(
         move |request: Request<RequestBody<Body>>| {
-            let items = items.clone();
+            let (items, asks) = (items.clone(), asks.clone());
             async move {
-                for key in ["item-1", "item-2"] {
-                    let mut item = post("/items").key(key).request();
+                for ask in asks {
+                    let mut item = ask.request();
                     *item.extensions_mut() = request.extensions().clone();
                     items.clone().oneshot(item).await?;
                 }
                 let broke = Response::builder().status(503).body(body_of(""));
                 Ok::<_, io::Error>(broke.unwrap())
             }
-        }
-    })));
+        },
+    )))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_within_a_run_is_guarded_under_a_key_of_its_own() {
+    let app = App::new();
+    let layer = app.builder().build().unwrap();
+    let asks = ["item-1", "item-2"].map(|key| post("/items").key(key));
+    let batch = batch(&layer, app.under(&layer), asks);
     let ask = post("/batch").key("batch");
     for _ in 0..2 {
         assert_eq!(ask.send(&batch).await.status, 503);
     }
     assert_eq!(app.effects(), 2, "each item once");
+}
+
+/// Also on the same route: what is in the body tells.
+#[tokio::test(start_paused = true)]
+async fn it_is_so_where_the_key_is_in_the_body() {
+    let json = [
+        r#"{"item":"all"}"#,
+        r#"{"item":"tea"}"#,
+        r#"{"item":"milk"}"#,
+    ];
+    let form = ["item=all", "item=tea", "item=milk"];
+    let by_form = "application/x-www-form-urlencoded";
+    for (fields, of, bodies) in [
+        (RequestFields::new().json("/item"), "application/json", json),
+        (RequestFields::new().form("item"), by_form, form),
+    ] {
+        let app = App::new();
+        let layer = app.builder().derived_from(fields).build().unwrap();
+        let ask = |body| {
+            let ask = post("/items").header("content-type", of).body(body);
+            ask.header("x-tenant", "t")
+        };
+        let [all, items @ ..] = bodies.map(ask);
+        let batch = batch(&layer, app.under(&layer), items);
+        for _ in 0..2 {
+            assert_eq!(all.send(&batch).await.status, 503);
+        }
+        assert_eq!(app.effects(), 2, "each item once: {of}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_layer_value_met_twice_guards_once_where_the_key_is_in_the_body() {
+    let app = App::new();
+    let fields = RequestFields::new().json("/item");
+    let layer = app.builder().derived_from(fields).build().unwrap();
+    let inner = app.under(&layer);
+    let twice = layer.layer(BoxCloneSyncService::new(tower::service_fn(
+        move |request: Request<RequestBody<Body>>| {
+            let inner = inner.clone();
+            async move {
+                let response = inner.oneshot(request.map(as_body)).await?;
+                Ok::<_, io::Error>(response.map(as_body))
+            }
+        },
+    )));
+    let ask = post("/orders").header("x-tenant", "t");
+    let ask = ask.header("content-type", "application/json");
+    let ask = ask.body(r#"{"item":"tea"}"#);
+    let first = ask.send(&twice).await;
+    first.assert_fresh(201);
+    ask.send(&twice).await.assert_replay_of(&first);
+    assert_eq!((app.effects(), layer.counts().runs), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]
