@@ -61,7 +61,8 @@ fn may_refuse(shared: &Shared, code: Code) -> Option<MayRefuse> {
         Code::QuotaExceeded => shared.quotas.is_some(),
         _ => true,
     };
-    let advice = possible.then(|| advice(code)).flatten()?;
+    let is_inside = shared.inside.is_some();
+    let advice = possible.then(|| advice(code, is_inside)).flatten()?;
     let refusal = Refusal::new(code);
     let own = refusal.to_response(false);
     let retry_after = match code {
@@ -91,7 +92,7 @@ fn may_refuse(shared: &Shared, code: Code) -> Option<MayRefuse> {
 }
 
 /// What a client does. `None`: this layer does not answer so.
-fn advice(code: Code) -> Option<&'static str> {
+fn advice(code: Code, is_inside: bool) -> Option<&'static str> {
     Some(match code {
         Code::KeyMissing => "Send a key. Nothing was run.",
         Code::KeyInvalid => "Mend the key. Nothing was run.",
@@ -100,6 +101,10 @@ fn advice(code: Code) -> Option<&'static str> {
         Code::BodyTooLarge => "Send a smaller body. Nothing was run.",
         Code::KeyReused => {
             "This key belongs to another request. Draw a new key for a new intent; send what is repeated unchanged."
+        }
+        Code::InProgress if is_inside => {
+            "Wait as long as `Retry-After` says, then send the same request with the same key. Another request under this key \
+             may be told so, too, and is told apart (422) when the first one is over."
         }
         Code::InProgress => {
             "Wait as long as `Retry-After` says, then send the same request with the same key."

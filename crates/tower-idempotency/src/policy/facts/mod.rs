@@ -131,7 +131,7 @@ pub(super) fn of(shared: &Shared) -> Vec<Chapter> {
         requests::key(source, *require_key, *on_weak_key),
         requests::scope(scope.is_some(), *require_scope),
         requests::covered(gate),
-        requests::payload(bound),
+        requests::payload(bound, inside.is_some()),
         answers::repeats(*on_busy, on_not_kept.is_some(), existing.count()),
         answers::kept(answers::Kept {
             retention: *retention,

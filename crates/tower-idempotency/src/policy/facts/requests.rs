@@ -170,7 +170,7 @@ pub(super) fn covered(gate: &Gate) -> Chapter {
     chapter
 }
 
-pub(super) fn payload(bound: &Bound) -> Chapter {
+pub(super) fn payload(bound: &Bound, is_inside: bool) -> Chapter {
     let mut chapter = Chapter::new("payload", "What must not change under one key");
     match bound {
         Bound::Target => chapter.tell_word(
@@ -191,12 +191,18 @@ pub(super) fn payload(bound: &Bound) -> Chapter {
             chapter.tell_word(
                 "compared",
                 "payload",
-                "Method, path, query, content type and body. Another one under the same key is refused (422 `key-reused`), \
-                 also while the first request runs.",
+                "Method, path, query, content type and body. Another one under the same key is refused (422 `key-reused`).",
             );
             body_rules(&mut chapter, *rules);
         }
     }
+    // Of a claim that is not committed others know no more than that it is there.
+    let text = if is_inside {
+        "While the first request runs, another one under its key may be told what its repeats are: 409 `in-progress`."
+    } else {
+        "That is so also while the first request runs."
+    };
+    chapter.tell("told_while_running", !is_inside, text);
     chapter
 }
 

@@ -363,3 +363,24 @@ fn kebab(name: &str) -> String {
     }
     out
 }
+
+/// Nobody sees the payload of a claim that is not committed.
+#[tokio::test]
+async fn what_a_reused_key_is_told_of_a_running_request_goes_by_where_the_claim_is() {
+    for (inside, builder) in [
+        (false, builder()),
+        (true, builder().claim_inside(NoDatabase)),
+    ] {
+        let policy = policy(builder);
+        let told = &json(&policy.to_json())["payload"]["told_while_running"];
+        assert_eq!(*told, !inside);
+        let html = policy.to_html();
+        let says = |text: &str| html.contains(text);
+        assert_eq!(says("also while the first request runs"), !inside);
+        assert_eq!(says("another one under its key may be told"), inside);
+        let openapi = json(&policy.to_openapi());
+        let conflict = &openapi["components"]["responses"]["Idempotency409"];
+        let said = conflict["description"].as_str().unwrap();
+        assert_eq!(said.contains("is told apart (422)"), inside, "{said}");
+    }
+}
