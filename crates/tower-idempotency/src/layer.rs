@@ -111,9 +111,12 @@ impl IdempotencyLayer {
         self.shared.followers.count()
     }
 
-    /// For shutdown: refuses new runs (`shutting-down`; requests without a key still pass), and waits for
-    /// the handlers that run detached and for what is left to the keeper. `false` when `timeout` passes
-    /// first: the rest goes on.
+    /// For shutdown: refuses requests with a key (503 `shutting-down`, after which a repeat goes to a process that stays;
+    /// requests without one still pass), and waits for the handlers that run detached and for what is left to the keeper.
+    /// `false` when `timeout` passes first: the rest goes on.
+    ///
+    /// Repeats of what is finished are refused as well: whether they are that only a claim tells, and one that is granted
+    /// would have to run. [`KeyLookup`](crate::KeyLookup) goes on to tell what became of a key.
     ///
     /// # Cancellation
     ///

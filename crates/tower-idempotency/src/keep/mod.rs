@@ -57,7 +57,11 @@ pub(crate) async fn settle<R, E>(
     {
         let sent = match made {
             Made::Kept(reply) => open.responder.respond(reply),
-            Made::NotKept(made) => made.into_response(),
+            Made::NotKept(made) => {
+                let mut response = made.into_response();
+                open.responder.tell(response.headers_mut(), open.status());
+                response
+            }
         };
         let _ = answer.send(Ok(sent));
         return;

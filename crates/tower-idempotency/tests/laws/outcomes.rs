@@ -4,12 +4,13 @@ use std::io;
 
 use bytes::Bytes;
 use http::header::{ETAG, LOCATION};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceExt};
 use tower_claim::testing::{Fault, Operation};
+use tower_claim::transaction::UniqueViolation;
 use tower_idempotency::{
     IdempotencyLayer, NotKept, Outcome, RequestBody, default_grpc_outcome, default_outcome,
 };
@@ -313,6 +314,33 @@ async fn each_answer_says_how_it_came_about_when_told_to() {
     let ask = post("/orders").key("silent");
     assert_eq!(status(&ask.send(&silent).await), None);
     assert_eq!(status(&ask.send(&silent).await), None);
+}
+
+/// It is this request's own answer, and the next one runs.
+#[tokio::test(start_paused = true)]
+async fn the_answer_of_a_hook_that_is_not_kept_says_how_it_came_about_as_well() {
+    let app = App::new();
+    for (status, said) in [(503, "fresh"), (200, "existing")] {
+        let key = format!("k-{status}");
+        let hook = move |_| async move {
+            let response = Response::builder().status(status);
+            response.body(Bytes::from_static(b"of the row")).ok()
+        };
+        let layer = app.builder().tell_status();
+        let layer = layer.on_unique_violation("orders_key", hook);
+        let handler = tower::service_fn(async |_: Request<RequestBody<Body>>| {
+            let mut response = Response::new(body_of("refused"));
+            *response.status_mut() = StatusCode::CONFLICT;
+            let refused = UniqueViolation::new("orders_key");
+            response.extensions_mut().insert(refused);
+            Ok::<_, io::Error>(response)
+        });
+        let service = layer.build().unwrap();
+        let service = service.layer(BoxCloneSyncService::new(handler));
+        let answer = post("/orders").key(&key).send(&service).await;
+        assert_eq!(answer.status, status);
+        assert_eq!(answer.headers["idempotency-status"], said);
+    }
 }
 
 #[tokio::test(start_paused = true)]
