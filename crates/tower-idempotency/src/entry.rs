@@ -50,6 +50,8 @@ pub(crate) enum Source {
 pub(crate) enum Entry {
     /// None of our business.
     Pass,
+    /// The same, though a key was sent along.
+    Ignore,
     /// It runs without a claim, and would have had one: switched off, or only looked on.
     Unguarded(Named),
     Refuse(Refusal),
@@ -167,8 +169,14 @@ impl EntryRules {
 
     /// Refuses nothing, warns of nothing, counts nothing.
     fn switched_off(&self, parts: &Parts, clock: &dyn Clock) -> Entry {
-        if !self.gate.names(parts) || !self.brings_a_key(parts) {
+        if !self.brings_a_key(parts) {
             return Entry::Pass;
+        }
+        if !self.gate.names(parts) {
+            return match (self.header(), self.run_around(parts)) {
+                (Some(_), None) => Entry::Ignore,
+                _ => Entry::Pass,
+            };
         }
         let ticket = match self.ticket(parts, clock, |_| Ok(())) {
             Ok(None) => return Entry::Pass,

@@ -169,7 +169,7 @@ where
             let body = (upload.into_body(&shared), fate);
             let named = Some((entry.key, entry.business_key));
             // Boxed: who waits holds room for all that may come of it.
-            let run = unguarded(shared, inner, parts, body, named, Some(Status::Unprotected));
+            let run = unguarded(shared, inner, parts, body, named, Status::Unprotected);
             return Box::pin(run).await;
         }
         Admitted::Answer(reply) => {

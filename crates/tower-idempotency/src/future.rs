@@ -11,6 +11,7 @@ use http_body::Body;
 use pin_project_lite::pin_project;
 
 use crate::body::ResponseBody;
+use crate::reply::tell_ignored;
 
 pin_project! {
     /// The future of a call through the layer.
@@ -32,6 +33,8 @@ pin_project! {
         Pass {
             #[pin]
             call: F,
+            // Whether its answer says that its key was not looked at.
+            is_told: bool,
         },
         Ready {
             response: Option<Response<ResponseBody<R>>>,
@@ -43,9 +46,9 @@ pin_project! {
 }
 
 impl<F, R: Body, E> ResponseFuture<F, R, E> {
-    pub(crate) fn pass(call: F) -> Self {
+    pub(crate) fn pass(call: F, is_told: bool) -> Self {
         Self {
-            inner: Inner::Pass { call },
+            inner: Inner::Pass { call, is_told },
         }
     }
 
@@ -75,9 +78,12 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().inner.project() {
-            Projected::Pass { call } => call
-                .poll(cx)
-                .map_ok(|response| response.map(ResponseBody::pass)),
+            Projected::Pass { call, is_told } => call.poll(cx).map_ok(|mut response| {
+                if *is_told {
+                    tell_ignored(response.headers_mut());
+                }
+                response.map(ResponseBody::pass)
+            }),
             Projected::Ready { response } => match response.take() {
                 Some(response) => Poll::Ready(Ok(response)),
                 None => Poll::Pending, // polled after it was ready

@@ -41,10 +41,12 @@ pub(crate) enum Status {
     Unprotected,
     /// From a row that was there already.
     Existing,
+    /// By its own run, and its key was not looked at: who sent it must not believe that a repeat is recognised.
+    Ignored,
 }
 
 impl Status {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Fresh,
         Self::TakenOver,
         Self::Replayed,
@@ -52,6 +54,7 @@ impl Status {
         Self::Reconciled,
         Self::Existing,
         Self::Unprotected,
+        Self::Ignored,
     ];
 
     pub(crate) const fn as_str(self) -> &'static str {
@@ -63,6 +66,7 @@ impl Status {
             Self::Reconciled => "reconciled",
             Self::Unprotected => "unprotected",
             Self::Existing => "existing",
+            Self::Ignored => "ignored",
         }
     }
 }
@@ -200,10 +204,20 @@ impl Responder {
 
     /// Says how an answer came about, where the layer is told to, or where it must be known.
     pub(crate) fn tell(&self, headers: &mut HeaderMap, status: Status) {
-        if self.tells_status || status == Status::Unprotected {
+        if status == Status::Ignored {
+            if self.tells_status {
+                tell_ignored(headers);
+            }
+        } else if self.tells_status || status == Status::Unprotected {
             headers.insert(STATUS, HeaderValue::from_static(status.as_str()));
         }
     }
+}
+
+/// Says that nobody here looked at the key; but another layer inside may have.
+pub(crate) fn tell_ignored(headers: &mut HeaderMap) {
+    let ignored = HeaderValue::from_static(Status::Ignored.as_str());
+    headers.entry(STATUS).or_insert(ignored);
 }
 
 fn http_date(since_epoch: Duration) -> Option<HeaderValue> {

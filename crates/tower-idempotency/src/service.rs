@@ -15,6 +15,7 @@ use crate::body::{BoxError, RequestBody, ResponseBody, UploadFate};
 use crate::entry::Entry;
 use crate::execute::{Inner, guarded};
 use crate::future::ResponseFuture;
+use crate::reply::Status;
 use crate::shared::Shared;
 use crate::stage::Row;
 use crate::unguarded::unguarded;
@@ -74,15 +75,16 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (parts, body) = request.into_parts();
         match self.shared.look_at(&parts, &self.warned) {
-            Entry::Pass => {
+            entry @ (Entry::Pass | Entry::Ignore) => {
+                let is_told = matches!(entry, Entry::Ignore) && self.shared.tell_status;
                 let request = Request::from_parts(parts, RequestBody::pass(body));
-                ResponseFuture::pass(self.inner.call(request))
+                ResponseFuture::pass(self.inner.call(request), is_told)
             }
             Entry::Unguarded(named) => {
                 let ready = self.take_ready();
                 let shared = Arc::clone(&self.shared);
                 let body = (RequestBody::pass(body), UploadFate::default());
-                let run = unguarded(shared, ready, parts, body, named, None);
+                let run = unguarded(shared, ready, parts, body, named, Status::Ignored);
                 ResponseFuture::guarded(Box::pin(run))
             }
             Entry::Refuse(refusal) => {

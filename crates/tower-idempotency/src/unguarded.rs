@@ -199,7 +199,7 @@ pub(crate) async fn unguarded<S, B, R>(
     mut parts: Parts,
     (body, upload): (RequestBody<B>, UploadFate),
     named: Named,
-    status: Option<Status>,
+    status: Status,
 ) -> Answer<R, S::Error>
 where
     S: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone,
@@ -220,9 +220,7 @@ where
             return Err(error);
         }
     };
-    if let Some(status) = status {
-        responder.tell(response.headers_mut(), status);
-    }
+    responder.tell(response.headers_mut(), status);
     let Some(open) = open else {
         return Ok(response.map(ResponseBody::pass));
     };

@@ -182,7 +182,9 @@ impl IdempotencyBuilder {
 
     /// Says on each answer to a request with a key how it came about, as `Idempotency-Status`: `fresh`, `taken-over`
     /// (a run after one that lapsed), `replayed`, `rendered`, `reconciled`, `existing`; on a refusal its code, like `in-progress`.
-    /// A request that is none of the layer's business is answered without. Default: off. (Replays carry
+    /// `ignored` where a key was sent and not looked at: the layer is switched off or only observes, or its gate leaves out the
+    /// method, the route or the request. Who reads that knows that a repeat runs again; where a layer inside has told its own
+    /// status, that stays. A request without a key is answered without. Default: off. (Replays carry
     /// `Idempotent-Replayed: true` and `Idempotency-First-Seen`, the time of the first run, either way. Where runs were lost
     /// before that answered, it is the time of the first that is known of: after a takeover, when the run before began;
     /// where the outcome was unknown, its last sign of life.)

@@ -277,3 +277,64 @@ async fn one_layer_value_met_twice_looks_on_once() {
         .assert_fresh(201);
     assert_eq!(layer.counts().observed, 1);
 }
+
+fn status(answer: &Answer) -> Option<&str> {
+    answer.headers.get("idempotency-status")?.to_str().ok()
+}
+
+/// Else its sender believes that a repeat is recognised.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_not_looked_at_is_answered_so_where_answers_tell() {
+    let app = App::new();
+    let of_routes = Gate::new().routes(["/refunds"]);
+    let left_out = Gate::new().when(|_| false);
+    let observes = Gate::new().switch(Switch::new(Mode::Observe));
+    let off = Gate::new().switch(Switch::new(Mode::Off));
+    for gate in [of_routes, left_out, observes, off] {
+        let told = app.builder().gate(gate.clone()).tell_status();
+        let told = app.under(&told.build().unwrap());
+        let silent = app.under(&app.builder().gate(gate).build().unwrap());
+        for (key, says) in [
+            (Some("k"), Some("ignored")),
+            (Some("a,b"), Some("ignored")),
+            (None, None),
+        ] {
+            let ask = key.map_or_else(|| post("/orders"), |key| post("/orders").key(key));
+            assert_eq!(status(&ask.send(&told).await), says, "{key:?}");
+            assert_eq!(status(&ask.send(&silent).await), None);
+        }
+    }
+    let told = app.builder().tell_status().build().unwrap();
+    let get = post("/orders").key("k").method(http::Method::GET);
+    assert_eq!(status(&get.send(&app.under(&told)).await), Some("ignored"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_layer_inside_says_of_the_key_stays() {
+    let app = App::new();
+    let inner = app.builder().tell_status().build().unwrap();
+    let inner = app.under(&inner);
+    for gate in [
+        Gate::new().routes(["/refunds"]),
+        Gate::new().switch(Switch::new(Mode::Off)),
+    ] {
+        let outer = app.builder().namespace("outer").gate(gate).tell_status();
+        let inner = inner.clone();
+        let both = outer.build().unwrap();
+        let both = both.layer(BoxCloneSyncService::new(tower::service_fn(
+            move |request: Request<RequestBody<Body>>| {
+                let inner = inner.clone();
+                async move {
+                    let response = inner.oneshot(request.map(as_body)).await?;
+                    Ok::<_, io::Error>(response.map(as_body))
+                }
+            },
+        )));
+        let answer = post("/orders").key("k").send(&both).await;
+        assert_ne!(status(&answer), Some("ignored"));
+        assert_eq!(
+            status(&post("/orders").key("k").send(&both).await),
+            Some("replayed")
+        );
+    }
+}

@@ -209,7 +209,8 @@ pub(super) fn markers(tell_status: bool, link: Option<&PolicyLink>) -> Chapter {
             "status",
             name(&STATUS),
             format!(
-                "Each answer to a request with a key carries {}: {}, or the code of a refusal.",
+                "Each answer to a request with a key carries {}: {}, or the code of a refusal. Where it is `ignored`, nobody has \
+                 looked at the key, and a repeat runs.",
                 words::header(&STATUS),
                 Status::ALL
                     .map(|status| format!("`{}`", status.as_str()))
