@@ -98,6 +98,9 @@ counts! {
     rendered,
     /// Lapsed runs whose answer a [reconcile hook](crate::IdempotencyBuilder::reconcile) knew.
     reconciled,
+    /// Runs that met a row that was there already, and were answered for it
+    /// ([`on_unique_violation`](crate::IdempotencyBuilder::on_unique_violation)).
+    existing,
     /// Outcomes kept with their response.
     kept,
     /// Outcomes kept without their response.

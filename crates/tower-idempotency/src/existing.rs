@@ -222,7 +222,10 @@ pub(crate) async fn answer(open: &OpenRun, said: &Parts) -> Option<Made> {
         return Some(Made::NotKept(made));
     }
     Some(Made::Kept(match keep_made(open, made).await {
-        Ok(kept) => Reply::Existing(kept),
+        Ok(kept) => {
+            open.shared.counters.existing.add_of(open.name());
+            Reply::Existing(kept)
+        }
         Err(instead) => instead,
     }))
 }

@@ -8,7 +8,7 @@ use http::request::Parts;
 use tokio::sync::Semaphore;
 use tower_claim::http::RenderRefusal;
 use tower_claim::store::Value;
-use tower_claim::{Clock, Detached, Entropy, Keeper, Key, Refusal, Terms};
+use tower_claim::{Clock, Detached, Entropy, Keeper, Key, Moment, Refusal, Terms};
 
 use crate::admit::OnBusy;
 use crate::counts::Counters;
@@ -135,6 +135,12 @@ impl Shared {
             Some(reconcile) if way.asks() => &reconcile.terms,
             _ => &self.terms,
         }
+    }
+
+    /// A call that is not the store's own, but a transaction's with it, took so long.
+    pub(crate) fn store_was_called(&self, call: &'static str, began: Moment, is_ok: bool) {
+        let took = self.clock().now().saturating_since(began);
+        self.counters.meter.store_call(call, took, is_ok);
     }
 
     /// A refusal that is not counted by its own name.

@@ -76,7 +76,11 @@ impl OpenRun {
             value,
             keep: self.shared.retention,
         };
-        match self.shared.in_time(transaction.commit_with(finish)).await {
+        let began = self.shared.clock().now();
+        let committed = self.shared.in_time(transaction.commit_with(finish)).await;
+        let is_ok = matches!(committed, Some(Ok(()) | Err(CommitError::Lost)));
+        self.shared.store_was_called("commit", began, is_ok);
+        match committed {
             Some(Ok(())) => {
                 if let Ending::Outside(finishing) = ending {
                     finishing.committed();

@@ -60,11 +60,13 @@ impl Shared {
             not_after: store.dyn_now().saturating_add(self.terms.max_hold()),
         };
         let begun = Box::pin(inside.begin.begin_with_claim(request, slot));
+        let began = self.clock().now();
         let begun = self.in_time(begun).await.unwrap_or_else(|| {
             Err(StoreError::unavailable(
                 "no transaction was begun within one lease",
             ))
         });
+        self.store_was_called("claim", began, begun.is_ok());
         let refused = match begun? {
             store::Claimed::Granted(grant) => {
                 let clock = self.keeper.clock();

@@ -55,23 +55,23 @@ impl Meter {
             .set(_at.unwrap_or_default().as_secs_f64());
     }
 
-    #[cfg(any(feature = "metrics", feature = "tracing"))]
-    fn store_call(&self, call: &'static str, took: Duration, is_ok: bool) {
+    /// A call of the store's, or of a transaction that has its claim in it, took so long.
+    pub(crate) fn store_call(&self, _call: &'static str, _took: Duration, _is_ok: bool) {
         #[cfg(feature = "metrics")]
         metrics::histogram!(
             "idempotency_store_seconds",
             "layer" => Arc::clone(&self.layer),
-            "call" => call,
-            "ok" => if is_ok { "true" } else { "false" }
+            "call" => _call,
+            "ok" => if _is_ok { "true" } else { "false" }
         )
-        .record(took.as_secs_f64());
+        .record(_took.as_secs_f64());
         #[cfg(feature = "tracing")]
         tracing::trace!(
             target: "tower_idempotency::store",
             layer = &*self.layer,
-            call,
-            micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
-            ok = is_ok,
+            call = _call,
+            micros = u64::try_from(_took.as_micros()).unwrap_or(u64::MAX),
+            ok = _is_ok,
             "the store was called",
         );
     }

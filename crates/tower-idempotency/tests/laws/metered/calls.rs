@@ -1,9 +1,17 @@
 //! How long the calls of the store take.
 
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use http::{Request, Response};
 use metrics_util::debugging::DebuggingRecorder;
-use tower::ServiceExt;
+use tower::util::BoxCloneSyncService;
+use tower::{Layer, ServiceExt};
+use tower_claim::store::{ClaimRequest, Claimed, FinishRequest};
 use tower_claim::testing::{Fault, Operation};
-use tower_idempotency::KeyLookup;
+use tower_claim::transaction::{BeginWithClaim, CommitError, OpenTransaction, TransactionSlot};
+use tower_claim::{ClaimStore, MemoryStore, StoreError};
+use tower_idempotency::{KeyLookup, RequestBody};
 
 use super::Seen;
 use crate::support::*;
@@ -90,4 +98,70 @@ async fn each_call_that_fails_is_timed_too_and_so_is_one_that_is_given_up() {
             assert!(spans(&seen, call, true).is_empty(), "{call} {fault}");
         }
     }
+}
+
+/// A database that takes its time.
+struct Slow(Arc<MemoryStore>);
+
+impl OpenTransaction for Slow {
+    fn commit_with(
+        self: Box<Self>,
+        finish: FinishRequest,
+    ) -> BoxFuture<'static, Result<(), CommitError>> {
+        Box::pin(async move {
+            tokio::time::sleep(ms(100)).await;
+            let _ = self.0.finish(finish).await;
+            Ok(())
+        })
+    }
+
+    fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), CommitError>> {
+        unreachable!("these runs have a claim")
+    }
+
+    fn roll_back(self: Box<Self>) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+impl BeginWithClaim for Slow {
+    fn begin_with_claim<'a>(
+        &'a self,
+        _: ClaimRequest<'a>,
+        _: &'a TransactionSlot,
+    ) -> BoxFuture<'a, Result<Claimed, StoreError>> {
+        Box::pin(async {
+            tokio::time::sleep(ms(50)).await;
+            Err(StoreError::unavailable("no connection"))
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_transaction_does_for_the_claim_is_timed_too() {
+    let recorder = DebuggingRecorder::new();
+    let _recording = metrics::set_default_local_recorder(&recorder);
+    let app = App::new();
+    let ask = post("/orders").key("8e03978e-40d5-43dd");
+    let store = Arc::clone(app.store.inner());
+    let handler = tower::service_fn(move |request: Request<RequestBody<Body>>| {
+        let slot = request.extensions().get::<TransactionSlot>().unwrap();
+        drop(slot.lend(Slow(Arc::clone(&store))).unwrap());
+        async { Ok::<_, std::io::Error>(Response::new(body_of("ordered"))) }
+    });
+    let layer = app.builder().named("orders").build().unwrap();
+    let service = layer.layer(BoxCloneSyncService::new(handler));
+    ask.send(&service).await.assert_fresh(200);
+
+    let database = Slow(Arc::clone(app.store.inner()));
+    let inside = app.builder().named("inside").claim_inside(database);
+    let service = app.under(&inside.build().unwrap());
+    ask.send(&service)
+        .await
+        .assert_refused(503, "store-unavailable");
+
+    let seen = Seen::of(&recorder.snapshotter());
+    assert_eq!(spans(&seen, "commit", true), [0.1]);
+    let claim = "idempotency_store_seconds{layer=inside,call=claim,ok=false}";
+    assert_eq!(seen.spans[claim], [0.05]);
 }

@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use http::{Request, Response};
 use metrics_util::debugging::DebuggingRecorder;
 use tower::Layer;
+use tower::util::BoxCloneSyncService;
 use tower_claim::http::{Gate, Mode, Switch};
 use tower_claim::testing::{Fault, Operation};
+use tower_claim::transaction::UniqueViolation;
 use tower_claim::{LapsePolicy, Renewal};
 use tower_http::cors::CorsLayer;
 use tower_idempotency::{
@@ -186,6 +188,24 @@ async fn asked() -> Scene {
     scene
 }
 
+async fn existing() -> Scene {
+    let scene = scene("existing", |b| {
+        b.on_unique_violation("orders_key", async |_| {
+            Some(Response::new("of the row that is there".into()))
+        })
+    });
+    let handler = tower::service_fn(async |_: Request<RequestBody<Body>>| {
+        let mut response = Response::new(body_of("twice"));
+        *response.status_mut() = http::StatusCode::CONFLICT;
+        let violation = UniqueViolation::new("orders_key");
+        response.extensions_mut().insert(violation);
+        Ok::<_, std::io::Error>(response)
+    });
+    let service = scene.layer.layer(BoxCloneSyncService::new(handler));
+    order().send(&service).await;
+    scene
+}
+
 async fn around() -> Scene {
     let scene = scene("around", |b| b);
     let handler = tower::service_fn(async |_: Request<RequestBody<Body>>| {
@@ -235,6 +255,7 @@ async fn each_outcome_is_recorded_to_the_exact_number_by_the_name_of_its_count()
     scenes.push(("open", open().await, "unprotected 2"));
     scenes.push(("quota", quota().await, "runs 1, kept 1, over_quota 2"));
     scenes.push(("asked", asked().await, "reconciled 1, kept 1"));
+    scenes.push(("existing", existing().await, "runs 1, existing 1, kept 1"));
     scenes.push(("around", around().await, "misorders 1"));
     scenes.push((
         "observed",
