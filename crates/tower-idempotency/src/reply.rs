@@ -57,6 +57,20 @@ impl Status {
         Self::Ignored,
     ];
 
+    /// Whether an answer says that it came about under a key of a layer inside.
+    pub(crate) fn is_kept_inside(answer: &HeaderMap) -> bool {
+        let said = answer.get(&STATUS);
+        let kept = [
+            Self::Fresh,
+            Self::TakenOver,
+            Self::Replayed,
+            Self::Rendered,
+            Self::Reconciled,
+            Self::Existing,
+        ];
+        said.is_some_and(|said| kept.iter().any(|status| said == status.as_str()))
+    }
+
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Fresh => "fresh",

@@ -53,6 +53,7 @@ pub(crate) struct Shared {
     pub(crate) headers: HeaderRules,
     pub(crate) outcome: OutcomeRules,
     pub(crate) tell_status: bool,
+    pub(crate) stands_down: bool,
     pub(crate) redact: Redact,
     pub(crate) sealer: Option<Sealer>,
     pub(crate) on_not_kept: Option<OnNotKept>,

@@ -327,6 +327,7 @@ impl IdempotencyBuilder {
             headers: self.headers,
             outcome: self.outcome,
             tell_status: self.tell_status,
+            stands_down: self.stands_down,
             redact: self.redact,
             sealer: seal::sealer(self.seal, self.entropy),
             on_not_kept: self.on_not_kept,

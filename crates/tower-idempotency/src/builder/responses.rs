@@ -202,6 +202,26 @@ impl IdempotencyBuilder {
         self
     }
 
+    /// Stands down for another of its kind inside, in this process or in the service behind a gateway: an answer that
+    /// says by its `Idempotency-Status` that it came about under a key there (`fresh`, `taken-over`, `replayed`, `rendered`,
+    /// `reconciled`, `existing`) is passed on as it is and not kept here, too. This key is given back; a repeat goes on to
+    /// the one inside, which has the answer, and may have it in the transaction of its work. What is left of this layer
+    /// is that of concurrent requests one goes in. The one inside has to [tell its status](Self::tell_status), by the same
+    /// key, and to be trusted with it: set this for services of your own. Default: off, each keeps what it sees.
+    ///
+    /// ```
+    /// use tower_claim::MemoryStore;
+    /// use tower_idempotency::IdempotencyLayer;
+    ///
+    /// let gateway = IdempotencyLayer::builder(MemoryStore::new()).stand_down().build()?;
+    /// # let _ = gateway;
+    /// # Ok::<(), tower_claim::ConfigError>(())
+    /// ```
+    pub fn stand_down(mut self) -> Self {
+        self.stands_down = true;
+        self
+    }
+
     /// Answers repeats of work that is done and whose response was not kept (it was too big, endless, a
     /// [tombstone](Outcome::Tombstone), or the store had no room): for instance from the resource that the first run
     /// made. What it answers is marked as a replay, and is not kept. `None`, or a panic: 409 `response-not-kept` all the

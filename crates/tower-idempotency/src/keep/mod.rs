@@ -29,6 +29,7 @@ use crate::existing::{self, Made};
 use crate::open::{OpenRun, Settled};
 use crate::outcome::{Outcome, Verdict};
 use crate::record::Head;
+use crate::reply::Status;
 use crate::run::IdempotentRun;
 use end::{Broken, End, next_frame};
 use judge::{is_no_outcome, is_refusal, takes_back_its_word};
@@ -69,6 +70,13 @@ pub(crate) async fn settle<R, E>(
     if takes_back_its_word(&open, &parts) {
         open.release().await;
         let _ = answer.send(Ok(open.responder.respond(open.shared.unknown())));
+        return;
+    }
+    if open.shared.stands_down && Status::is_kept_inside(&parts.headers) && !open.run.is_marked() {
+        // Kept once is enough: a repeat is let through to the one that has it.
+        open.release().await;
+        let response = Response::from_parts(parts, ResponseBody::pass(body));
+        let _ = answer.send(Ok(response));
         return;
     }
     let verdict = by_head(&open, &parts);

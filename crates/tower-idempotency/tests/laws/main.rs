@@ -41,6 +41,7 @@ mod rolled_back;
 mod run;
 mod secrets;
 mod sockets;
+mod stand_down;
 mod support;
 mod unguarded;
 mod unprotected;

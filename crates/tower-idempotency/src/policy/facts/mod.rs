@@ -89,6 +89,7 @@ pub(super) fn of(shared: &Shared) -> Vec<Chapter> {
         headers,
         outcome,
         tell_status,
+        stands_down: _, // who asks is answered alike
         redact,
         sealer,
         on_not_kept,

@@ -221,6 +221,7 @@ const UNSEEN: &[(&str, &str)] = &[
     ("one_tenant", "allows other settings"),
     ("unique_violation_by", "between the handler and a hook"),
     ("carry", "between the host and its handlers"),
+    ("stand_down", "who of two keeps the same answer"),
     ("circuit_breaker", "how soon the same refusal comes"),
     ("clock", "for tests"),
     ("entropy", "for tests"),
