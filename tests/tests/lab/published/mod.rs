@@ -22,6 +22,14 @@
 //! | 34 | key or hash computed again behind a mutation | [`payload`] |
 //! | 49 | scripts that need several slots of a Redis Cluster | `engines`: `redis::cluster`, the whole suite on a cluster |
 //! | 50 | memory without a bound | [`replay`] |
+//!
+//! What HTTP cannot reach, and where it is shown then:
+//!
+//! | Case | Why not | Shown by |
+//! |---|---|---|
+//! | 1, 10, 12 on memory | a process that dies takes its memory store along | `tower-idempotency`: `laws::lapse`; a lapse without a death: `orders::a_lapsed_run_is_taken_over_and_its_late_answer_is_not_kept` |
+//! | 1, a record without a lease | none can be planted through a layer | `engines`: `redis::bytes`, `postgres::rows` and `lab::bad_input` plant what is no record |
+//! | 18, an inner error | a host makes a response of it first | `tower-idempotency`: `laws::run`; panics and 5xx are the kit's |
 
 /// Makes a test of each case on memory, Redis and PostgreSQL.
 macro_rules! on_memory_redis_and_postgres {
