@@ -82,7 +82,7 @@ pub trait OpenTransaction: Send + 'static {
 /// or none of them is. Implemented by engines' crates.
 pub trait BeginWithClaim: Send + Sync + 'static {
     /// The engine whose records these transactions write, as its store's
-    /// [`Capabilities`](crate::Capabilities::engine) name it: a layer over another store refuses to build. Default:
+    /// [`Capabilities`](crate::store::Capabilities::engine) name it: a layer over another store refuses to build. Default:
     /// `None`, it cannot be told.
     fn engine(&self) -> Option<&'static str> {
         None

@@ -38,7 +38,7 @@ impl TransactionSlot {
         Self::default()
     }
 
-    /// An empty slot of a layer whose store is of this [engine](crate::Capabilities::engine): a transaction of another one
+    /// An empty slot of a layer whose store is of this [engine](crate::store::Capabilities::engine): a transaction of another one
     /// cannot carry its results.
     pub fn over(engine: &'static str) -> Self {
         Self(Arc::default(), Some(engine))
