@@ -93,7 +93,12 @@ impl OpenRun {
             }
             Some(Err(CommitError::CameSecond(error))) => {
                 self.was_not_committed(&*error);
-                match self.is_over(ending).await {
+                let settled = match ending {
+                    // The server has said so: nothing is left to be asked about.
+                    Ending::Inside(_) => self.rolled_back(),
+                    outside => self.is_over(outside).await,
+                };
+                match settled {
                     Settled::RolledBack => Settled::CameSecond,
                     settled => settled,
                 }
@@ -156,12 +161,12 @@ impl OpenRun {
         self.shared.counters.meter.not_committed(self.name(), error);
     }
 
-    /// The server has said that nothing was committed. The key is free when this has answered, or lapses.
+    /// Nothing was committed. The key is free when this has answered, or lapses: of a connection that broke the server may
+    /// not know yet that its transaction is over.
     async fn is_over(&self, ending: Ending) -> Settled {
         match ending {
-            Ending::Outside(_) if !self.run.must_lapse() => self.ask(ending).await,
-            // Nothing is left to be asked about, nor to be given back.
-            Ending::Outside(_) | Ending::Inside(_) => self.rolled_back(),
+            Ending::Outside(_) if self.run.must_lapse() => self.rolled_back(),
+            ending => self.ask(ending).await,
         }
     }
 
