@@ -9,6 +9,7 @@ mod place;
 mod postgres;
 mod process;
 mod redis;
+mod stillness;
 
 pub use etcd::Etcd;
 pub use leash::Leash;
@@ -18,3 +19,4 @@ pub use place::free_port;
 pub use postgres::Postgres;
 pub use process::Process;
 pub use redis::Redis;
+pub use stillness::stop;

@@ -8,6 +8,8 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::stillness::stop;
+
 /// A server's process. Killed when dropped, and when this process ends in any way: a small shell stands
 /// between, which kills it and those it has started when the pipe from us closes. Where we did not say
 /// farewell, nobody else cleans up: it removes the server's folder, too.
@@ -102,8 +104,10 @@ impl Process {
     /// Stops it where it stands (SIGSTOP), with the processes it has started: PostgreSQL answers from those.
     pub fn stop(&self) {
         // First, so that it starts no more.
-        self.signal(Signal::STOP);
-        self.signal_children(Signal::STOP);
+        stop(self.pid);
+        for child in self.family().into_iter().skip(1).filter_map(Pid::from_raw) {
+            stop(child);
+        }
     }
 
     /// Lets it go on (SIGCONT).

@@ -197,7 +197,7 @@ pub async fn zombie<E: Engine>(other_process: &str) {
     } = other;
     assert!(guard.write(token, nonce).await);
 
-    kill_process(pid, Signal::STOP).expect("it runs");
+    system_tests::servers::stop(pid);
     let limit = E::lease() * 2 + ANSWER;
     let next = rival.take(known(&part), &terms, limit).await;
     assert!(next.token() > token);

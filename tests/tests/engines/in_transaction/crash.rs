@@ -7,6 +7,7 @@ use std::time::Instant;
 use axum::http::StatusCode;
 use futures_util::StreamExt;
 use futures_util::future::{Either, select};
+use sqlx::{Postgres, Transaction};
 use system_tests::servers::PgBouncer;
 
 use super::victim::Victim;
@@ -182,11 +183,16 @@ async fn case_21_apart_from_the_record_the_retry_orders_twice_unless_an_index_fo
     }
 }
 
-/// A handler that is in the midst of its row when its process is stopped, and whose row is written meanwhile.
-async fn pause_behind_the_row(shop: &Shop, owner: &Victim) {
+/// A table that nobody can write to.
+async fn blocked(shop: &Shop) -> Transaction<'static, Postgres> {
     let mut blocks = shop.pool.begin().await.expect("a transaction");
     let lock = sqlx::query("lock table orders in exclusive mode");
     lock.execute(&mut *blocks).await.expect("locked");
+    blocks
+}
+
+/// A handler that is in the midst of its row when its process is stopped, and whose row is written meanwhile.
+async fn pause_behind_the_row(shop: &Shop, blocks: Transaction<'static, Postgres>, owner: &Victim) {
     let waits = async || {
         let waiting =
             "select count(*) from pg_locks where relation = 'orders'::regclass and not granted";
@@ -203,9 +209,10 @@ async fn an_owner_that_was_paused_past_its_lease_commits_nothing() {
     let shop = Shop::open().await;
     let owner = Victim::start(&shop, Mode::Outside);
     let survivor = Victim::start(&shop, Mode::Outside);
+    let blocks = blocked(&shop).await;
     let late = owner.order("key");
     let taken_over = async {
-        pause_behind_the_row(&shop, &owner).await;
+        pause_behind_the_row(&shop, blocks, &owner).await;
         // Refused while the lease lasts.
         survivor.order_in_the_end("key").await;
         assert_eq!(shop.rows().await, ["key"], "the other's");
@@ -223,9 +230,10 @@ async fn an_owner_that_was_paused_inside_its_transaction_is_waited_for_and_commi
     let shop = Shop::open().await;
     let owner = Victim::start(&shop, Mode::Inside);
     let other = Victim::start(&shop, Mode::Inside);
+    let blocks = blocked(&shop).await;
     let paused = owner.order("key");
     let refused = async {
-        pause_behind_the_row(&shop, &owner).await;
+        pause_behind_the_row(&shop, blocks, &owner).await;
         let since = Instant::now();
         // Past the second that a lease would have lasted.
         while since.elapsed() < 3 * SECOND {
@@ -251,9 +259,7 @@ async fn a_killed_owner_behind_a_pooler_keeps_its_key_for_its_lease_and_no_longe
     let victim = Victim::claiming_at(&shop, &pooler.url());
     let survivor = Victim::claiming_at(&shop, &pooler.url());
     // Its handler waits for this row until it is killed.
-    let mut blocks = shop.pool.begin().await.expect("a transaction");
-    let lock = sqlx::query("lock table orders in exclusive mode");
-    lock.execute(&mut *blocks).await.expect("locked");
+    let blocks = blocked(&shop).await;
     let killed = victim.order("key");
     let held = async {
         until("the key is claimed", async || {

@@ -121,7 +121,7 @@ impl Victim {
 
     /// Not one instruction more, until it goes [on](Self::go_on).
     pub fn pause(&self) {
-        self.send(Signal::STOP);
+        system_tests::servers::stop(self.id());
     }
 
     pub fn go_on(&self) {
@@ -129,9 +129,12 @@ impl Victim {
     }
 
     fn send(&self, signal: Signal) {
+        kill_process(self.id(), signal).expect("it is there");
+    }
+
+    fn id(&self) -> Pid {
         let id = i32::try_from(self.process.id()).ok();
-        let id = id.and_then(Pid::from_raw).expect("a process");
-        kill_process(id, signal).expect("it is there");
+        id.and_then(Pid::from_raw).expect("a process")
     }
 
     /// The answer, if there was one. The item is the key: one order for each.
