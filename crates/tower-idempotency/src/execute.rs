@@ -144,7 +144,7 @@ where
     let mut inner = Some(inner);
     let mut waiting = None;
     let mut asking = Some(row.asks_the_store("claim"));
-    let transaction = TransactionSlot::over(shared.keeper.store().dyn_capabilities().engine);
+    let transaction = TransactionSlot::over(shared.engine);
     let work = (entry.key, entry.tenant);
     let before_wait = || {
         inner = inner.take().map(Inner::idle);

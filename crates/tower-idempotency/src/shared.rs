@@ -36,6 +36,8 @@ use crate::weak::Warned;
 /// The settings and the state of one layer value.
 pub(crate) struct Shared {
     pub(crate) keeper: Keeper,
+    /// What its store is called: asked once, each run names it.
+    pub(crate) engine: &'static str,
     pub(crate) terms: Terms,
     pub(crate) entropy: Arc<dyn Entropy>,
     pub(crate) entry: EntryRules,

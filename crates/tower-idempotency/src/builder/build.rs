@@ -310,6 +310,7 @@ impl IdempotencyBuilder {
         let running = Arc::new(Running::new(Arc::clone(&self.clock), meter.clone()));
         let followers = Followers::new(self.waits, &keeper, here);
         IdempotencyLayer::of(Shared {
+            engine: keeper.store().dyn_capabilities().engine,
             keeper,
             terms,
             entropy: Arc::clone(&self.entropy),

@@ -72,6 +72,7 @@ pub(super) fn of(shared: &Shared) -> Vec<Chapter> {
     let Shared {
         // Its store is told of.
         keeper,
+        engine: _,
         terms,
         // Chance.
         entropy: _,
